@@ -81,9 +81,9 @@ def measure(memory_size, rounds, with_slow_way):
         slow = SlowWay(contenders["BI refresh 1 float32"], data) if with_slow_way else None
         for turn, batch in zip(range(rounds + 1), itertools.cycle(task)):
             times = {}
-            for variant, one in contenders.items():
-                step = timed(one.method.learn, one.model, batch, one.buffer)
-                times[variant] = step, timed(one.buffer.update, one.model, batch)
+            for variant, c in contenders.items():
+                step = timed(c.method.learn, c.model, batch, c.buffer)
+                times[variant] = step, timed(c.buffer.update, c.model, batch)
             if slow is not None:
                 times["naive"] = slow.take(batch, contenders["ER"].method.replay(batch, contenders["ER"].buffer))
             if turn:  # The first turn is a warm-up.
@@ -97,12 +97,12 @@ def measure_steps(rounds):
     config = Config(dataset="cifar10", memory_size=500, population="reservoir")
     data = benchmark.noise()
     stream = build_stream(config, data)
-    one = Contender(config, data, stream.tasks)
-    plain, rows = PlainStep(one), []
+    contender = Contender(config, data, stream.tasks)
+    plain, rows = PlainStep(contender), []
     for turn, batch in zip(range(3 + rounds), itertools.cycle(stream.tasks[-1])):
-        replay = one.method.replay(batch, one.buffer)
+        replay = contender.method.replay(batch, contender.buffer)
         times = {
-            "ER step": timed(one.method.learn, one.model, batch, one.buffer),
+            "ER step": timed(contender.method.learn, contender.model, batch, contender.buffer),
             "plain step": plain.step(batch, replay),
         }
         if turn >= 3:

@@ -3,7 +3,7 @@
 - `published_scores` with `published_views`: an update as the paper's reference implementation does it. The 12
   transforms are applied one after another. Each is drawn once for all normalised images of a class, and is followed by
   a forward pass in training mode.
-- `exact_scores`: the paper's definition, one image and one view at a time, with our own draws, in evaluation mode.
+- `exact_scores`: the paper's definition, one image and one view at a time, with our draws, in evaluation mode.
 - `Memory`: Algorithm 1 with lists, for either score.
 - `replay_step`: a training step as it is usually written.
 
@@ -94,11 +94,11 @@ def views_as_drawn(parameters, i, size, color):
     scale = 1 / turn[3, 0].norm().item()
     translate = (-torch.linalg.solve(turn, shift))[3, :, 0].round().int().tolist()
     (left, top), (width, height) = parameters.crop[i].int().tolist()
-    own = [[0, 0], [size - 1, 0], [size - 1, size - 1], [0, size - 1]]
-    in_grid = torch.tensor([[2 * x / size - 1, 2 * y / size - 1, 1] for x, y in own], dtype=torch.float64)
+    corners = [[0, 0], [size - 1, 0], [size - 1, size - 1], [0, size - 1]]
+    in_grid = torch.tensor([[2 * x / size - 1, 2 * y / size - 1, 1] for x, y in corners], dtype=torch.float64)
     moved = torch.linalg.solve(parameters.homography[i].double(), in_grid.T).T
     moved = (moved[:, :2] / moved[:, 2:] + size / 2).round().int().tolist()
-    flip, turn_over, tilt, negate = (bool(one) for one in parameters.applied[i])
+    flip, turn_over, tilt, negate = (bool(flag) for flag in parameters.applied[i])
     color = torch.as_tensor(color).view(-1, 1, 1)
 
     def cutout(hole):
@@ -117,7 +117,7 @@ def views_as_drawn(parameters, i, size, color):
         where(turn_over, tv.vertical_flip),
         *(rotation(angle) for angle in angles[:3]),
         lambda image: tv.adjust_brightness(image, parameters.brightness[i].item()),
-        where(tilt, lambda image: tv.perspective(image, own, moved, fill=0)),
+        where(tilt, lambda image: tv.perspective(image, corners, moved, fill=0)),
         lambda image: tv.affine(image, angles[3], translate, scale, [0.0, 0.0]),
         lambda image: tv.resized_crop(image, top, left, height, width, [size, size], antialias=True),
         where(negate, tv.invert),
@@ -142,8 +142,8 @@ def exact_scores(model, images, generator):
     parameters = views.draw(len(images), size, generator)
     logits = []
     for i, image in enumerate(images.contiguous().float() / 255):
-        own_views = views_as_drawn(parameters, i, size, model.mean.flatten())
-        logits.append([model.logits(((view(image) - model.mean) / model.std)[None]) for view in own_views])
+        image_views = views_as_drawn(parameters, i, size, model.mean.flatten())
+        logits.append([model.logits(((view(image) - model.mean) / model.std)[None]) for view in image_views])
     return bregman_information([torch.cat(view) for view in zip(*logits, strict=True)])
 
 
@@ -177,22 +177,22 @@ class Memory:
 
     def __init__(self, size, score):
         self.size, self.score = size, score
-        self.of_class = {}
+        self.classes = {}
 
     def update(self, model, images, labels, positions):
         """Update with a batch: images in the form that `score` takes, labels and positions as lists."""
         fresh = {}
         for image, label, position in zip(images, labels, positions, strict=True):
-            full = sum(map(len, self.of_class.values())) == self.size
-            (fresh if full else self.of_class).setdefault(label, []).append(Sample(image, position))
+            full = sum(map(len, self.classes.values())) == self.size
+            (fresh if full else self.classes).setdefault(label, []).append(Sample(image, position))
         for label, samples in fresh.items():
-            candidates = self.of_class.get(label, []) + samples
+            candidates = self.classes.get(label, []) + samples
             scores = self.score(model, torch.stack([sample.image for sample in candidates]))
             for sample, score in zip(candidates, scores.tolist(), strict=True):
                 sample.score = score
-            self.of_class[label] = sorted(candidates, key=lambda sample: sample.score)
-        for label, quota in quotas({c: len(samples) for c, samples in self.of_class.items()}, self.size).items():
-            del self.of_class[label][quota:]
+            self.classes[label] = sorted(candidates, key=lambda sample: sample.score)
+        for label, quota in quotas({c: len(samples) for c, samples in self.classes.items()}, self.size).items():
+            del self.classes[label][quota:]
 
     def positions(self):
-        return {label: [sample.position for sample in samples] for label, samples in self.of_class.items()}
+        return {label: [sample.position for sample in samples] for label, samples in self.classes.items()}

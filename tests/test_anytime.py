@@ -19,7 +19,7 @@ from ucl.records import Anytime, as_table
 pytestmark = pytest.mark.usefixtures("narrow", "shallow")
 
 NAN = float("nan")
-WAYS = {
+VARIANTS = {
     "BI": dict(),
     "BI, statistics moved by scoring": dict(scoring_batchnorm="train", view_draws="batch"),
     "ER, dropout": dict(population="reservoir", dropout=0.3),
@@ -44,13 +44,13 @@ def run(config):
 # Nothing changes
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_tests_between_task_ends_change_nothing_else(base, way):
-    config = base.replace(**WAYS[way])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_tests_between_task_ends_change_nothing_else(base, variant):
+    config = base.replace(**VARIANTS[variant])
     plain, tested = run(config), run(config.replace(evaluate_every=2))
-    found = tested.results
-    assert found.pop("anytime")["batches"]
-    assert json.dumps(found) == json.dumps(plain.results)  # These include answers, memory and final scores.
+    results = tested.results
+    assert results.pop("anytime")["batches"]
+    assert json.dumps(results) == json.dumps(plain.results)  # These include answers, memory and final scores.
     assert plain.anytime is None
 
 
@@ -82,15 +82,15 @@ def test_each_number_is_that_of_the_network_tested_by_itself(base, dropout):
         with seeded_draws(seed_for(config.seed, f"anytime evaluation after batch {n_learnt}"), "cpu"):
             given = predictions(model, images[:n])
         for task in begun:
-            own, given = given[: len(task.test_labels)], given[len(task.test_labels) :]
-            assert row[task.number] == (own == task.test_labels.numpy()).sum()
+            labels, given = given[: len(task.test_labels)], given[len(task.test_labels) :]
+            assert row[task.number] == (labels == task.test_labels.numpy()).sum()
         assert np.isnan(row[n_learnt:]).all()
 
 
-@pytest.mark.parametrize("own", [False, True])
-def test_validation_images_are_those_that_tuning_would_be_tested_on(base, own):
+@pytest.mark.parametrize("has_validation", [False, True])
+def test_validation_images_are_those_that_tuning_would_be_tested_on(base, has_validation):
     data = ucl.datasets.load(base.dataset)
-    if own:
+    if has_validation:
         data = dataclasses.replace(data, val_images=data.test_images[:12], val_labels=data.test_labels[:12])
     tuned = build_stream(base.replace(evaluate_on="validation"), data)
     for task, (images, labels) in zip(tuned, build_stream(base, data).validation_tests(), strict=True):
@@ -133,10 +133,10 @@ def test_a_record_keeps_whole_numbers_and_comes_back_as_it_was(measured):
 
 def test_measures_of_a_record_are_those_of_its_tests(measured):
     a = [[0.5, NAN], [0.9, NAN], [0.2, 0.4], [0.3, 0.8]]
-    found = with_anytime(measured).measures()
-    assert found["anytime"] == ucl.metrics.average_anytime_accuracy(a) == pytest.approx((0.5 + 0.9 + 0.3 + 0.55) / 4)
-    assert found["worst_case"] == ucl.metrics.worst_case_accuracy(a) == pytest.approx((0.2 + 0.8) / 2)
-    assert found["backward"] == ucl.metrics.backward_transfer(measured.accuracy) == measured.measures()["backward"]
+    measures = with_anytime(measured).measures()
+    assert measures["anytime"] == ucl.metrics.average_anytime_accuracy(a) == pytest.approx((0.5 + 0.9 + 0.3 + 0.55) / 4)
+    assert measures["worst_case"] == ucl.metrics.worst_case_accuracy(a) == pytest.approx((0.2 + 0.8) / 2)
+    assert measures["backward"] == ucl.metrics.backward_transfer(measured.accuracy) == measured.measures()["backward"]
     assert np.isnan([measured.measures()[name] for name in ("anytime", "worst_case")]).all()
 
 

@@ -85,13 +85,13 @@ def test_an_uncertainty_memory_keeps_the_samples_that_the_slow_way_keeps():
         method.learn(model, batch, buffer)
         buffer.update(model, batch)
         slow.update(naive.plain(model), batch.images, batch.host_labels.tolist(), batch.positions.tolist())
-        kept = {label: buffer.positions[torch.from_numpy(buffer.labels == label)].tolist() for label in slow.of_class}
-        assert {c: sorted(p) for c, p in kept.items()} == {c: sorted(p) for c, p in slow.positions().items()}
-        chosen += sum(position >= 18 for positions in kept.values() for position in positions)
-        of_position = dict(zip(buffer.positions.tolist(), buffer.scores.tolist(), strict=True))
-        for sample in itertools.chain(*slow.of_class.values()):
+        stored = {label: buffer.positions[torch.from_numpy(buffer.labels == label)].tolist() for label in slow.classes}
+        assert {c: sorted(p) for c, p in stored.items()} == {c: sorted(p) for c, p in slow.positions().items()}
+        chosen += sum(position >= 18 for positions in stored.values() for position in positions)
+        score_of = dict(zip(buffer.positions.tolist(), buffer.scores.tolist(), strict=True))
+        for sample in itertools.chain(*slow.classes.values()):
             if sample.score is not None:
-                assert of_position[sample.position] == pytest.approx(sample.score, rel=1e-4)
+                assert score_of[sample.position] == pytest.approx(sample.score, rel=1e-4)
     assert chosen > 20  # The memory changed throughout the stream.
     assert set(buffer.labels) == {0, 1, 2, 3}
 
@@ -105,10 +105,10 @@ def test_the_published_update_is_what_the_published_configuration_computes():
     ours = torch.cat(scorer(model, [images[:8], images[8:]]))
 
     theirs = []
-    for of_class in (images[:8], images[8:]):
+    for candidates in (images[:8], images[8:]):
         shared = views.draw(1, SIDE, draws)
         transforms = naive.views_as_drawn(shared, 0, SIDE, model.mean.flatten())
-        theirs.append(naive.published_scores(plain, naive.normalised(model, of_class), transforms))
+        theirs.append(naive.published_scores(plain, naive.normalised(model, candidates), transforms))
     torch.testing.assert_close(ours, torch.cat(theirs), rtol=1e-3, atol=1e-5)
     moved, start = dict(model.named_buffers()), dict(trained().named_buffers())
     for name, statistics in plain.named_buffers():
@@ -192,16 +192,16 @@ def test_parts_methods_and_the_machine_are_measured(measured):
     reached = measured["share_of_ceiling"] * measured["ceiling_images_per_s"]
     assert reached.notna().equals(scoring)
     np.testing.assert_allclose(reached, measured["view_images_per_s"])
-    of_machine = ["training_mode_images_per_s", "plain_training_mode_images_per_s", "ceiling_chunk"]
-    of_machine += ["ceiling_float32_images_per_s", "product_gflop_per_s", "peak_memory_mib"]
-    assert (measured[of_machine] > 0).all(axis=None) and (measured[of_machine].nunique() == 1).all()
+    machine_columns = ["training_mode_images_per_s", "plain_training_mode_images_per_s", "ceiling_chunk"]
+    machine_columns += ["ceiling_float32_images_per_s", "product_gflop_per_s", "peak_memory_mib"]
+    assert (measured[machine_columns] > 0).all(axis=None) and (measured[machine_columns].nunique() == 1).all()
     assert measured.loc[0, ["device", "threads", "scoring_precision"]].tolist() == ["cpu", 1, "float32"]
     assert measured["load"].ge(0).all()
 
 
 def test_candidates_are_the_batch_and_what_the_memory_has_of_its_classes(measured):
-    of_bi = measured[measured["method"] == "BI"].set_index(["memory_size", "task"])["candidates"]
-    assert of_bi.tolist() == [4 + 10, 2 + 10, 13, 8 + 10, 4 + 10, 16]
+    candidates = measured[measured["method"] == "BI"].set_index(["memory_size", "task"])["candidates"]
+    assert candidates.tolist() == [4 + 10, 2 + 10, 13, 8 + 10, 4 + 10, 16]
     assert measured.set_index("task")["classes"].loc["2"].eq(4).all()
 
 
@@ -247,9 +247,9 @@ def test_the_command_writes_tables_and_a_picture(data, tmp_path, capsys, monkeyp
     printed = capsys.readouterr().out.splitlines()
     assert [line.split()[:2] for line in printed[1:3]] == [["8", "ER"], ["8", "BI"]]
     assert printed[-3:] == [f"{output}.csv", f"{output}.png", f"{output}_updates.csv"]
-    of_updates = pd.read_csv(f"{output}_updates.csv")
-    assert of_updates[["image_size", "memory_size"]].apply(tuple, axis=1).tolist() == [(28, 20), (32, 40)]
-    assert (of_updates[["update_ms", "sorting_ms"]] > 0).all(axis=None)
+    update_table = pd.read_csv(f"{output}_updates.csv")
+    assert update_table[["image_size", "memory_size"]].apply(tuple, axis=1).tolist() == [(28, 20), (32, 40)]
+    assert (update_table[["update_ms", "sorting_ms"]] > 0).all(axis=None)
     table = pd.read_csv(f"{output}.csv")
     assert table.shape[0] == 2 * 3 and set(table["task"]) == {"1", "2", "mean"}
     for ending in ("png", "pdf"):
@@ -288,10 +288,10 @@ def test_the_picture_of_refresh_shows_every_run_and_the_cost_as_a_multiple_of_th
     accuracy, forgetting, times, stream = benchmark_report.against_refresh(runs, cost).axes
     for ax in (accuracy, forgetting):
         assert [label.get_text() for label in ax.get_xticklabels()] == ["2", "10", "all"]
-        of_runs = [line for line in ax.lines if line.get_linestyle() == "None"]
-        assert [(line.get_marker(), len(line.get_xdata())) for line in of_runs] == [("o", 9), ("s", 9)]
-    of_processors = [line.get_ydata() for line in times.lines if line.get_marker() == "o"]
-    np.testing.assert_allclose(of_processors, [[2, 3, 18]] * 2)
+        run_lines = [line for line in ax.lines if line.get_linestyle() == "None"]
+        assert [(line.get_marker(), len(line.get_xdata())) for line in run_lines] == [("o", 9), ("s", 9)]
+    er_multiples = [line.get_ydata() for line in times.lines if line.get_marker() == "o"]
+    np.testing.assert_allclose(er_multiples, [[2, 3, 18]] * 2)
     drawn = [line.get_ydata().tolist() for line in stream.lines]
     assert drawn == [[9, 10, 11], [19, 20, 21], [29, 30, 31], [179, 180, 181]]
 

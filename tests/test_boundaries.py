@@ -69,49 +69,49 @@ def classes(draw):
     n_tasks, n_classes = draw(st.sampled_from([(1, 3), (2, 4), (3, 6), (5, 10), (4, 4), (3, 7), (3, 8), (4, 5)]))
     sizes = draw(st.lists(st.integers(0, 60), min_size=n_classes, max_size=n_classes))
     order = draw(st.permutations(range(n_classes)))
-    return in_blocks(sizes), [tuple(map(int, own)) for own in np.array_split(order, n_tasks)]
+    return in_blocks(sizes), [tuple(map(int, task)) for task in np.array_split(order, n_tasks)]
 
 
 @settings(deadline=None)
 @given(classes=classes(), blur=shares, share=shares, seed=seeds)
 def test_blurry_tasks_have_each_image_once_and_the_shares_of_their_definition(classes, blur, share, seed):
-    of_class, classes_of_task = classes
+    images_of, classes_of_task = classes
     disjoint = disjoint_classes(classes_of_task, share, np.random.default_rng(seed))
-    tasks = blurry(of_class, classes_of_task, disjoint, blur)
+    tasks = blurry(images_of, classes_of_task, disjoint, blur)
 
-    assert sorted(np.concatenate(tasks).tolist()) == list(range(sum(map(len, of_class))))
-    n_shared = {c: 0 if c in disjoint else round(blur * len(images)) for c, images in enumerate(of_class)}
-    for task, own in zip(tasks, classes_of_task, strict=True):
-        for c, images in enumerate(of_class):
-            minor = np.isin(task, images).sum() - (len(images) - n_shared[c] if c in own else 0)
+    assert sorted(np.concatenate(tasks).tolist()) == list(range(sum(map(len, images_of))))
+    n_shared = {c: 0 if c in disjoint else round(blur * len(images)) for c, images in enumerate(images_of)}
+    for task, main in zip(tasks, classes_of_task, strict=True):
+        for c, images in enumerate(images_of):
+            minor = np.isin(task, images).sum() - (len(images) - n_shared[c] if c in main else 0)
             assert abs(minor - Fraction(n_shared[c], len(tasks))) < 1
-    beyond = [len(task) - sum(len(of_class[c]) - n_shared[c] for c in own) for task, own in zip(tasks, classes_of_task)]
+    beyond = [len(task) - sum(len(images_of[c]) - n_shared[c] for c in cs) for task, cs in zip(tasks, classes_of_task)]
     assert max(beyond) - min(beyond) <= 1
 
 
 @settings(deadline=None)
 @given(classes=classes(), share=shares, seed=seeds)
 def test_disjoint_classes_are_the_share_of_all_and_spread_over_the_tasks(classes, share, seed):
-    of_class, classes_of_task = classes
+    images_of, classes_of_task = classes
     disjoint = disjoint_classes(classes_of_task, share, np.random.default_rng(seed))
-    assert len(disjoint) == round(share * len(of_class))
-    per_task = [len(disjoint & set(own)) for own in classes_of_task]
+    assert len(disjoint) == round(share * len(images_of))
+    per_task = [len(disjoint & set(main)) for main in classes_of_task]
     assert max(per_task) - min(per_task) <= 1
 
 
 def test_i_blurry_50_10_of_cifar10_has_the_counts_of_the_published_splits():
     """A disjoint class has 5,000 images in one task; a blurry one has about 4,600, and 100 in each other task."""
-    of_class, classes_of_task = in_blocks([5000] * 10), [(0, 1), (2, 3), (4, 5), (6, 7), (8, 9)]
+    images_of, classes_of_task = in_blocks([5000] * 10), [(0, 1), (2, 3), (4, 5), (6, 7), (8, 9)]
     disjoint = disjoint_classes(classes_of_task, 0.5, np.random.default_rng(1))
-    tasks = blurry(of_class, classes_of_task, disjoint, 0.1)
+    tasks = blurry(images_of, classes_of_task, disjoint, 0.1)
     counts = np.array([np.bincount(task // 5000, minlength=10) for task in tasks])
     assert counts.sum(1).tolist() == [10_000] * 5
-    for task, (own, row) in enumerate(zip(classes_of_task, counts, strict=True)):
+    for task, (main, row) in enumerate(zip(classes_of_task, counts, strict=True)):
         for c in range(10):
             if c in disjoint:
-                assert row[c] == (5000 if c in own else 0), task
+                assert row[c] == (5000 if c in main else 0), task
             else:
-                assert row[c] == (4600 if c in own else 100), task
+                assert row[c] == (4600 if c in main else 100), task
 
 
 def test_the_seed_draws_every_disjoint_class_alike():
@@ -135,9 +135,9 @@ def test_every_image_of_the_clear_stream_is_in_the_other_one_once(kind):
     assert labels_learnt(other) == labels_learnt(clear)
     assert sum(len(task.labels) for task in other) == len(labels_learnt(other))
     assert other.class_order == clear.class_order
-    for task, of_clear in zip(other, clear, strict=True):
-        assert task.classes == of_clear.classes
-        assert task.test_labels.tolist() == of_clear.test_labels.tolist()
+    for task, clear_task in zip(other, clear, strict=True):
+        assert task.classes == clear_task.classes
+        assert task.test_labels.tolist() == clear_task.test_labels.tolist()
         assert [len(batch) for batch in task] == [10] * (len(task.labels) // 10)
     again, differs = (ClassIncrementalStream(data, 2, seed=seed, **kind) for seed in (4, 5))
     assert images_learnt(other) == images_learnt(again) != images_learnt(differs)

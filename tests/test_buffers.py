@@ -169,20 +169,20 @@ def counts_of(buffer):
 def test_every_step_of_class_balancing_is_one_that_the_algorithm_allows(labels, size, seed):
     buffer = ClassBalancedBuffer(size, SHAPE, seed=seed)
     once_largest = set()
-    for place, batch in enumerate(batches_of(labels, 1)):
+    for position, batch in enumerate(batches_of(labels, 1)):
         before, n_of = set(contents(buffer)), counts_of(buffer)
         buffer.update(NO_MODEL, batch)
-        after, label = set(contents(buffer)), labels[place]
-        if place < size:
-            assert after == before | {place}
+        after, label = set(contents(buffer)), labels[position]
+        if position < size:
+            assert after == before | {position}
             continue
         largest = {c for c, n in n_of.items() if n == max(n_of.values())}
         once_largest |= largest
         gone = {labels[p] for p in before - after}
         if label not in once_largest:
-            assert place in after and len(gone) == 1 and gone <= largest
+            assert position in after and len(gone) == 1 and gone <= largest
         else:
-            assert after == before or (place in after and gone == {label})
+            assert after == before or (position in after and gone == {label})
 
 
 @pytest.mark.parametrize("policy", [ReservoirBuffer, ClassBalancedBuffer])
@@ -200,12 +200,12 @@ def test_within_a_class_a_class_balanced_memory_keeps_every_position_equally_lik
     labels = np.tile([0, 0, 0, 1, 0, 0, 1, 0, 0, 0, 0, 0], 4)  # 40 of class 0, 8 of class 1
     batches = batches_of(labels, 6)
     often = np.zeros(len(labels), dtype=np.int64)
-    kept = set()
+    counts = set()
     for seed in range(streams):
         buffer = take_in(ClassBalancedBuffer(8, SHAPE, seed=seed), batches)
-        kept.add(tuple(sorted(counts_of(buffer).items())))
+        counts.add(tuple(sorted(counts_of(buffer).items())))
         often[buffer.positions.numpy()] += 1
-    assert kept == {((0, 4), (1, 4))}
+    assert counts == {((0, 4), (1, 4))}
     for label in (0, 1):
         assert uniform(often[labels == label], streams, 4) > 0.001
 
@@ -230,20 +230,20 @@ def test_quotas_are_what_pouring_one_by_one_gives(available, size):
 
 
 class KnownScores:
-    """Draws a score for each position and moment once; records the positions and the classes it was asked to score."""
+    """Draws a score for each position and moment once; records the positions and the classes that it scored."""
 
     def __init__(self, n_positions, seed):
         self.table = np.random.default_rng(seed).random((n_positions, 400))
-        self.now = 0
-        self.asked, self.asked_classes = [], []
+        self.time = 0
+        self.scored, self.scored_classes = [], []
 
     def of(self, position):
-        return float(self.table[position, self.now])
+        return float(self.table[position, self.time])
 
     def __call__(self, model, candidates, positions, labels):
-        self.asked, self.asked_classes = [spelt(images) for images in candidates], list(labels)
-        assert [at.tolist() for at in positions] == self.asked
-        return [torch.tensor([self.of(p) for p in group], dtype=torch.float64) for group in self.asked]
+        self.scored, self.scored_classes = [spelt(images) for images in candidates], list(labels)
+        assert [at.tolist() for at in positions] == self.scored
+        return [torch.tensor([self.of(p) for p in group], dtype=torch.float64) for group in self.scored]
 
 
 def chosen(rule, candidates, score_of, k):
@@ -253,7 +253,7 @@ def chosen(rule, candidates, score_of, k):
         by_score = sorted(candidates, key=score_of, reverse=True)
     if rule == "step" and k > 1 and len({score_of(c) for c in candidates}) == len(candidates):
         spaced = [Fraction(i * (len(by_score) - 1), k - 1) for i in range(k)]
-        return [by_score[math.floor(place + Fraction(1, 2))] for place in spaced]
+        return [by_score[math.floor(rank + Fraction(1, 2))] for rank in spaced]
     return by_score[:k]
 
 
@@ -265,8 +265,8 @@ class BruteForce:
         self.members = {}  # Maps each class, in order of arrival, to its positions.
         self.score = {}  # Maps each position to its last score.
 
-    def update(self, positions, labels, score_now, asked=None):
-        """Update with a batch; `asked` has the positions scored now, if not all samples of its classes are scored."""
+    def update(self, positions, labels, score_now, scored=None):
+        """Update with a batch; `scored` has the positions scored now, if not all samples of its classes are scored."""
         room = self.size - sum(map(len, self.members.values()))
         for position, label in zip(positions[:room], labels[:room]):
             self.members.setdefault(label, []).append(position)
@@ -282,7 +282,7 @@ class BruteForce:
             candidates = held + arrived.get(label, [])
             if label in arrived:
                 for position in candidates:
-                    if asked is None or position in asked:
+                    if scored is None or position in scored:
                         new = score_now(position)
                         old = self.score.get(position, new)
                         self.score[position] = (1 - self.smoothing) * old + self.smoothing * new
@@ -326,27 +326,27 @@ def test_a_memory_by_uncertainty_keeps_what_brute_force_keeps(
     scores, by_hand = KnownScores(len(labels), seed), BruteForce(size, rule, smoothing)
     buffer = UncertaintyBuffer(size, SHAPE, "cpu", scores, SELECTIONS[rule], refresh, smoothing)
     held, scored_at = set(), {}  # the stored positions, and for each of them the time of its score
-    for scores.now, batch in enumerate(batches_of(labels, batch_size, task_of)):
-        scores.asked = []
+    for scores.time, batch in enumerate(batches_of(labels, batch_size, task_of)):
+        scores.scored = []
         arrived = batch.positions.tolist()
         stored_now = held | set(arrived[: size - len(held)])
         buffer.update(NO_MODEL, batch)
-        assert {labels[p] for p in arrived if p not in stored_now} == {labels[group[0]] for group in scores.asked}
-        for group, label in zip(scores.asked, scores.asked_classes):
-            of_class = {p for p in stored_now if labels[p] == label}
+        assert {labels[p] for p in arrived if p not in stored_now} == {labels[group[0]] for group in scores.scored}
+        for group, label in zip(scores.scored, scores.scored_classes):
+            stored = {p for p in stored_now if labels[p] == label}
             rescored = set(group) & stored_now
             assert {labels[p] for p in group} == {label} and len(set(group)) == len(group)
             assert set(group) - rescored == {p for p in arrived if labels[p] == label} - stored_now
-            if of_class.isdisjoint(scored_at):  # A class without scores is scored completely.
-                assert rescored == of_class
+            if stored.isdisjoint(scored_at):  # A class without scores is scored completely.
+                assert rescored == stored
             else:
-                n = math.ceil(Fraction(str(refresh)) * len(of_class)) if refresh <= 1 else refresh
-                assert len(rescored) == min(n, len(of_class))
-                oldest = min((scored_at[p] for p in of_class - rescored), default=999)
+                n = math.ceil(Fraction(str(refresh)) * len(stored)) if refresh <= 1 else refresh
+                assert len(rescored) == min(n, len(stored))
+                oldest = min((scored_at[p] for p in stored - rescored), default=999)
                 assert max((scored_at[p] for p in rescored), default=-1) <= oldest
-            scored_at.update(dict.fromkeys(group, scores.now))
-        asked = None if refresh == 1 else set(itertools.chain(*scores.asked))
-        by_hand.update(arrived, batch.host_labels.tolist(), scores.of, asked)
+            scored_at.update(dict.fromkeys(group, scores.time))
+        scored = None if refresh == 1 else set(itertools.chain(*scores.scored))
+        by_hand.update(arrived, batch.host_labels.tolist(), scores.of, scored)
         positions = contents(buffer)
         held = set(positions)
         assert held == by_hand.positions
@@ -374,10 +374,10 @@ def test_a_refresh_scores_the_stated_share_rounded_up_or_the_stated_number_and_o
     buffer = UncertaintyBuffer(stored, SHAPE, "cpu", scores, SELECTIONS["bottom"], refresh)
     buffer.update(NO_MODEL, batch_of(range(stored), [0] * stored))
     buffer.update(NO_MODEL, batch_of([stored], [0]))
-    assert len(scores.asked[0]) == stored + 1  # The first time, all samples are scored.
+    assert len(scores.scored[0]) == stored + 1  # The first time, all samples are scored.
     in_order = buffer.positions.tolist()
     buffer.update(NO_MODEL, batch_of([stored + 1], [0]))
-    assert scores.asked[0] == [*in_order[:expected], stored + 1]
+    assert scores.scored[0] == [*in_order[:expected], stored + 1]
 
 
 @pytest.mark.parametrize("shape", [(3, 2, 1), (2, 2, 2), (3, 32, 32), (1, 27, 25)], ids=str)

@@ -28,13 +28,13 @@ from ucl.methods import Method
 from ucl.models import MODELS, SlimResNet18
 from ucl.scorers import RandomScores
 
-WAYS = {label: row.fields for label, row in WITHOUT_SCORE.items()} | {
+VARIANTS = {label: row.fields for label, row in WITHOUT_SCORE.items()} | {
     "BI": dict(),
     "BI, views of the reference implementation, readings": dict(**PUBLISHED_CODE, readings=True),
     "EN, refresh=2": dict(score="EN", refresh=2, selection="step"),
     "MC": dict(score="MC"),
     "controls": dict(score="EN", n_draws=2, smoothing=0.5, updates=2, view_draws="fixed", model="slim_resnet18"),
-    "own, random": dict(score="ucl.scorers:uniform"),
+    "user's score": dict(score="ucl.scorers:uniform"),
     "ER": dict(population="reservoir", dropout=0.3),
     "ER, all readings": dict(population="reservoir", dropout=0.3, imbalance=0.5, readings=True, batch_size=2),
     "redraw": dict(population="class-balanced", class_balancing="redraw"),
@@ -143,23 +143,23 @@ def stopped_after_each_task(config, path):
     return run(config, checkpoint=path)
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_a_run_that_stops_after_each_task_ends_as_if_it_had_never_stopped(base, way, tmp_path):
-    config = base.replace(**WAYS[way])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_run_that_stops_after_each_task_ends_as_if_it_had_never_stopped(base, variant, tmp_path):
+    config = base.replace(**VARIANTS[variant])
     whole, again = run(config), stopped_after_each_task(config, tmp_path / "checkpoint.pt")
     assert json.dumps(again.results) == json.dumps(whole.results)
     assert again.timing["batches"] == whole.timing["batches"]
 
 
 @pytest.mark.parametrize(
-    "way", ["BI, views of the reference implementation, readings", "gradual, BI, anytime", "MIR, augmented"]
+    "variant", ["BI, views of the reference implementation, readings", "gradual, BI, anytime", "MIR, augmented"]
 )
-def test_a_run_killed_at_ten_random_moments_ends_as_if_it_had_never_stopped(base, way, tmp_path, moments):
-    config, counted = base.replace(**WAYS[way]), []
+def test_a_run_killed_at_ten_random_moments_ends_as_if_it_had_never_stopped(base, variant, tmp_path, moments):
+    config, counted = base.replace(**VARIANTS[variant]), []
     moments(lambda: counted.append(1))
     whole = run(config, checkpoint=tmp_path / "another.pt")
     checkpoint = tmp_path / "checkpoint.pt"
-    draw, kills, continued = random.Random(way), 0, 0
+    draw, kills, continued = random.Random(variant), 0, 0
     while kills < 10:
         moments(in_n_moments(draw.randint(1, 3 * len(counted) // 4)))
         continued += checkpoint.exists()
@@ -196,7 +196,7 @@ def test_processes_killed_by_the_system_leave_a_checkpoint_that_leads_to_the_sam
     assert run(config, checkpoint=path).results == whole.results
 
 
-# Objects of the user's own
+# Users' objects
 
 
 class Annealed(UncertaintyBuffer):
@@ -231,7 +231,7 @@ class Counts(torch.nn.Module):
         return self.head(x.flatten(1)) * (1 + self.steps / 10)
 
 
-OWN = {
+USERS_OBJECTS = {
     "attributes, and an augmentation": dict(population="own_objects:Counting", method="own_objects:Slower"),
     "attributes of the base class": dict(population=f"{__name__}:Annealed"),
     "changed images": dict(population=f"{__name__}:Inverted"),
@@ -240,9 +240,9 @@ OWN = {
 }
 
 
-@pytest.mark.parametrize("way", OWN)
-def test_a_stopped_run_with_own_state_ends_as_if_it_had_never_stopped(base, way, tmp_path):
-    config = base.replace(**OWN[way])
+@pytest.mark.parametrize("variant", USERS_OBJECTS)
+def test_a_stopped_run_with_a_users_state_ends_as_if_it_had_never_stopped(base, variant, tmp_path):
+    config = base.replace(**USERS_OBJECTS[variant])
     growing.calls = 0
     whole = run(config)
     growing.calls = 5  # A new process starts with 0; the checkpoint knows better.
@@ -329,9 +329,9 @@ HIDDEN = {
 }
 
 
-@pytest.mark.parametrize("way", HIDDEN)
-def test_a_run_with_hidden_state_starts_again_and_says_so_once(base, way, tmp_path):
-    fields, name = HIDDEN[way]
+@pytest.mark.parametrize("variant", HIDDEN)
+def test_a_run_with_hidden_state_starts_again_and_says_so_once(base, variant, tmp_path):
+    fields, name = HIDDEN[variant]
     config, path = base.replace(**fields), tmp_path / "checkpoint.pt"
     with pytest.warns(UserWarning, match="starts again") as reported:
         whole = run(config, checkpoint=path)
@@ -340,7 +340,7 @@ def test_a_run_with_hidden_state_starts_again_and_says_so_once(base, way, tmp_pa
 
 
 class Forgets(Counting):
-    """Loads its own state, and not that of its base class."""
+    """Loads the additional state, and not that of its base class."""
 
     def load_state_dict(self, state):
         self.seen = set(state["seen"])
@@ -382,9 +382,9 @@ def test_what_was_learnt_is_not_learnt_again_and_its_time_counts(er, tmp_path, m
 def test_a_checkpoint_holds_plain_values_that_torch_loads_without_executing_anything(er, tmp_path, moments):
     path = tmp_path / "checkpoint.pt"
     stopped(er, path, moments)
-    found = torch.load(path, weights_only=True)
-    assert found["state"].keys() == {"tasks learnt", "model", "buffer", "method", "tests", "generators", "clock"}
-    assert found["state"]["buffer"]["images"].dtype == torch.uint8
+    content = torch.load(path, weights_only=True)
+    assert content["state"].keys() == {"tasks learnt", "model", "buffer", "method", "tests", "generators", "clock"}
+    assert content["state"]["buffer"]["images"].dtype == torch.uint8
 
 
 CHANGES = {
@@ -396,16 +396,16 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("what", CHANGES)
-def test_a_checkpoint_of_another_run_is_ignored_with_a_line_that_says_what_differs(er, what, tmp_path, moments):
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_checkpoint_of_another_run_is_ignored_with_a_line_that_says_what_differs(er, change, tmp_path, moments):
     path = tmp_path / "checkpoint.pt"
     stopped(er, path, moments)
     with pytest.MonkeyPatch.context() as patch, pytest.warns(UserWarning) as reported:
-        config = CHANGES[what](patch, er) or er
+        config = CHANGES[change](patch, er) or er
         record = run(config, checkpoint=path)
     (line,) = {str(warning.message) for warning in reported}
-    assert str(path) in line and f"({what} " in line and "\n" not in line
-    if config == er and what != "threads":  # Results depend on the number of threads.
+    assert str(path) in line and f"({change} " in line and "\n" not in line
+    if config == er and change != "threads":  # Results depend on the number of threads.
         assert record.results == undisturbed(er).results
 
 
@@ -465,8 +465,8 @@ def test_no_bit_of_a_checkpoint_can_change_a_result_in_silence(er, tmp_path, mom
         at = draw.randrange(directory, len(whole)) if n % 2 else draw.randrange(len(whole))
         flipped[at] ^= 1 << draw.randrange(8)
         path.write_bytes(flipped)
-        found = checkpoints.load(path, identity, torch.device("cpu"))
-        assert found is None or (equal(found, as_written) and equal(as_written, found))
+        state = checkpoints.load(path, identity, torch.device("cpu"))
+        assert state is None or (equal(state, as_written) and equal(as_written, state))
 
 
 def test_a_sweep_removes_checkpoints_with_a_later_record_and_leaves_the_others(er, tmp_path):

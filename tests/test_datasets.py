@@ -4,6 +4,7 @@ import hashlib
 import io
 import pickle
 import tarfile
+import tempfile
 import threading
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +24,7 @@ from ucl import datasets
 from ucl.catalogue import MEDMNIST
 from ucl.config import Config
 from ucl.errors import InputError
-from ucl.streams import downloads, image_files
+from ucl.streams import downloads, image_files, pixels
 from ucl.streams.datasets import ImageDataset, load
 from ucl.streams.downloads import medmnist_sets, sizes_of
 
@@ -85,8 +86,8 @@ def test_digits_are_scikit_learns_images_each_once_with_a_fifth_of_each_class_fo
     assert both.shape == (1797, 32, 32, 1) and both.dtype == np.uint8 and labels.dtype == np.int64
     small = np.rint(both[:, ::4, ::4, 0] / 255 * 16)
     np.testing.assert_array_equal(small.repeat(4, 1).repeat(4, 2), np.rint(both[..., 0] / 255 * 16))
-    ours = sorted((*image.ravel(), label) for image, label in zip(small, labels))
-    assert ours == sorted((*image.ravel(), label) for image, label in zip(source.images, source.target))
+    pixels = sorted((*image.ravel(), label) for image, label in zip(small, labels))
+    assert pixels == sorted((*image.ravel(), label) for image, label in zip(source.images, source.target))
     assert np.bincount(data.test_labels).tolist() == np.rint(np.bincount(labels) / 5).tolist()
     assert not {i.tobytes() for i in data.train_images} & {i.tobytes() for i in data.test_images}
     assert data.fingerprint == load("digits-lt").fingerprint == "5a29bbdddc80e9b7"
@@ -125,10 +126,10 @@ def test_an_npz_gives_back_what_was_stored(tmp_path, data, shape, dtype, column,
     assert (loaded.image_size, loaded.channels) == (5, 3 if shape[-1] == 3 else 1)
     assert (loaded.val_images is None) == (loaded.val_labels is None) == (n_val == 0)
     for split in labels:
-        found, found_labels = getattr(loaded, f"{split}_images"), getattr(loaded, f"{split}_labels")
-        assert found.dtype == np.uint8 and found_labels.dtype == np.int64
-        np.testing.assert_array_equal(found, stored[f"{split}_images"].reshape(sizes[split], 5, 5, -1))
-        np.testing.assert_array_equal(found_labels, labels[split])
+        pixels, numbers = getattr(loaded, f"{split}_images"), getattr(loaded, f"{split}_labels")
+        assert pixels.dtype == np.uint8 and numbers.dtype == np.int64
+        np.testing.assert_array_equal(pixels, stored[f"{split}_images"].reshape(sizes[split], 5, 5, -1))
+        np.testing.assert_array_equal(numbers, labels[split])
 
 
 FAULTS = {
@@ -266,7 +267,7 @@ def test_a_file_of_medmnist_put_there_by_hand_is_used_with_its_class_names(tmp_p
     assert load(tmp_path / "bloodmnist.npz").classes == data.classes
 
 
-def test_the_names_of_medmnist_are_those_of_its_own_table():
+def test_the_names_of_medmnist_are_those_of_its_table():
     assert {*MEDMNIST, "bloodcell"} == set(medmnist_sets())
     assert [len(sizes_of(name)) for name in (*MEDMNIST, "bloodcell", "kmnist")] == [4] * (len(MEDMNIST) + 1) + [0]
 
@@ -287,6 +288,27 @@ def test_a_known_name_wins_over_a_folder_here_and_a_path_over_the_data_folder(tm
     assert load("data.npz").n_classes == 3
 
 
+def test_another_root_is_the_folder_of_names_and_temporary_files_but_not_of_paths(tmp_path, monkeypatch):
+    given, other, folders, temporary_file = tmp_path / "given", tmp_path / "other", [], tempfile.TemporaryFile
+    monkeypatch.setenv("UCL_DATA", str(other))
+    monkeypatch.setattr(pixels, "available_bytes", lambda: 1000)  # Larger images are copied to a temporary file.
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda dir: folders.append(dir) or temporary_file(dir=dir))
+    for folder, classes in ((given, "abc"), (other, "xyz")):
+        for file in (folder / "faces" / f"{classes[0]}{i}" / f"{n}.png" for i in range(2) for n in range(2)):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            Image.new("L", (32, 32)).save(file)
+        write(folder / "mine.npz", classes=list(classes), test_images=None, test_labels=None)
+    for name, root, classes in (
+        ("mine", None, "xyz"),
+        ("mine", given, "abc"),
+        (other / "mine.npz", given, "xyz"),
+        (other / "faces", given, ["x0", "x1"]),
+    ):
+        folders.clear()
+        assert load(name, root).classes == tuple(classes)
+        assert set(folders) == {root or other}
+
+
 def test_the_list_of_sets_shows_which_are_here(tmp_path):
     write(tmp_path / "cifar10.npz")
     write(tmp_path / "bloodmnist.npz")
@@ -294,11 +316,11 @@ def test_the_list_of_sets_shows_which_are_here(tmp_path):
     assert {"digits", "cifar10", "cifar100", "bloodcell", "pathmnist", "retinamnist"} <= set(rows)
     assert not {"chestmnist", "bloodmnist", "organmnist3d"} & set(rows)
     assert (rows["cifar100"].classes, rows["bloodcell"].classes, rows["pathmnist"].classes) == (100, 8, 9)
-    here = {"digits": "inside scikit-learn"}
-    here |= {
+    files = {"digits": "inside scikit-learn"}
+    files |= {
         name: str(tmp_path / f"{file}.npz") for name, file in (("cifar10", "cifar10"), ("bloodcell", "bloodmnist"))
     }
-    assert {name: row.where for name, row in rows.items() if row.where} == here
+    assert {name: row.where for name, row in rows.items() if row.where} == files
 
 
 def test_a_check_counts_images_classes_and_equal_images_of_each_split(tmp_path):

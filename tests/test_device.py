@@ -1,4 +1,4 @@
-"""Operations that a GPU would run, found without a GPU.
+"""Operations that a GPU would run, observed without a GPU.
 
 Tensors on "meta" have shapes and no values: an operation that reads one back to the host raises an error. Each
 operation is recorded too, because copies to "meta" never wait, whereas copies to a GPU may.
@@ -65,7 +65,7 @@ def stepped(fields, batches):
     model = build_model(config, data, "meta")
     buffer = build_buffer(config, data, "meta")
     method = build_method(config, model)
-    found = []
+    operations = []
     for task in stream:
         for _, batch in zip(range(batches), task):
             with Watch() as learning:
@@ -73,8 +73,8 @@ def stepped(fields, batches):
             with Watch() as remembering:
                 if buffer is not None:
                     buffer.update(model, batch)
-            found.append((learning, remembering))
-    return found
+            operations.append((learning, remembering))
+    return operations
 
 
 @pytest.mark.parametrize(
@@ -112,22 +112,22 @@ def test_nothing_in_the_loop_waits_for_the_device(fields):
 
 
 def test_the_watch_sees_what_waits():
-    there, host = torch.zeros(3, device="meta"), torch.zeros(3)
+    meta, host = torch.zeros(3, device="meta"), torch.zeros(3)
     with Watch() as watch:
-        there[0], there[1:].view(1, 2)
+        meta[0], meta[1:].view(1, 2)
         assert not watch.total
-        there + 1
+        meta + 1
         assert watch.total == 1
         host.to("meta", non_blocking=True)
-        there.copy_(host, non_blocking=True)
+        meta.copy_(host, non_blocking=True)
         assert not watch.waits
         host.to("meta")
-        there.copy_(host)
-        there[torch.tensor([1, 2])]
+        meta.copy_(host)
+        meta[torch.tensor([1, 2])]
         assert watch.waits == ["aten::_to_copy", "aten::copy_", "aten::index"]
     for reading in (torch.Tensor.item, torch.Tensor.tolist, torch.nonzero, torch.Tensor.cpu):
         with pytest.raises(RuntimeError):  # Some operations raise the subclass NotImplementedError.
-            reading(there[:1])
+            reading(meta[:1])
 
 
 @pytest.mark.parametrize("score", ["BI", "MC"])
@@ -180,8 +180,8 @@ def is_exact_within(caller):
 
     def exact():
         if hasattr(cudnn, "conv"):
-            return [place.fp32_precision == "ieee" for place in (cudnn.conv, matmul, mkldnn.conv, mkldnn.matmul)]
-        return [not place.allow_tf32 for place in (cudnn, matmul)]
+            return [backend.fp32_precision == "ieee" for backend in (cudnn.conv, matmul, mkldnn.conv, mkldnn.matmul)]
+        return [not backend.allow_tf32 for backend in (cudnn, matmul)]
 
     before = exact(), cudnn.deterministic, cudnn.benchmark
     with exact_arithmetic():

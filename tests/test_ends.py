@@ -25,10 +25,10 @@ SWEEP = {"device": "cpu", "threads": 1}
 
 def wait_for(condition, seconds=60):
     end = time.monotonic() + seconds
-    while not (found := condition()):
+    while not (value := condition()):
         assert time.monotonic() < end, "waited in vain"
         time.sleep(0.02)
-    return found
+    return value
 
 
 def is_alive(pid):
@@ -48,23 +48,23 @@ def descendants(pid):
 
 
 @pytest.fixture
-def own(tiny, tmp_path, monkeypatch):
-    """Write the module `own_score` with a function `score` of the given body; returns a run file that uses it."""
+def write_score(tiny, tmp_path, monkeypatch):
+    """Write the module `users_score` with a function `score` of the given body; returns a run file that uses it."""
 
     def write(before="", body="return logits.mean((0, 2))"):
-        (tmp_path / "own_score.py").write_text(f"import os, sys\n{before}\ndef score(logits):\n    {body}\n")
-        monkeypatch.delitem(sys.modules, "own_score", raising=False)
+        (tmp_path / "users_score.py").write_text(f"import os, sys\n{before}\ndef score(logits):\n    {body}\n")
+        monkeypatch.delitem(sys.modules, "users_score", raising=False)
         monkeypatch.syspath_prepend(tmp_path)
         monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(Path(ucl.__file__).parents[1])]))
-        config = tiny.replace(population="uncertainty", score="own_score:score")
+        config = tiny.replace(population="uncertainty", score="users_score:score")
         (tmp_path / "run.json").write_text(config.to_json())
         return config
 
     yield write
-    sys.modules.pop("own_score", None)
+    sys.modules.pop("users_score", None)
 
 
-# Code of the user's that ends the program
+# A user's code that ends the program
 
 ENDS = {
     "in the module": (dict(before="sys.exit(0)"), "line 2"),
@@ -74,20 +74,20 @@ ENDS = {
 
 
 @pytest.mark.parametrize(("module", "line"), ENDS.values(), ids=ENDS)
-def test_a_module_that_ends_the_program_is_a_failed_run(own, tmp_path, capsys, module, line):
-    own(**module)
+def test_a_module_that_ends_the_program_is_a_failed_run(write_score, tmp_path, capsys, module, line):
+    write_score(**module)
     where = ["--config", str(tmp_path / "run.json"), "--store", str(tmp_path / "runs"), "--device", "cpu"]
     for verb in ("sweep", "run"):
         assert main([verb, *where, "--threads", "1"]) in (1, 2)
         out, err = capsys.readouterr()
-        assert out == "" and f"own_score.py, {line}" in err and "SystemExit" in err
-        sys.modules.pop("own_score", None)
+        assert out == "" and f"users_score.py, {line}" in err and "SystemExit" in err
+        sys.modules.pop("users_score", None)
     assert not list((tmp_path / "runs").glob("*.json"))
 
 
-def test_an_exit_in_the_users_code_is_an_error(own):
-    with pytest.raises(UserExit, match="own_score"):
-        ucl.run(own(body="sys.exit(0)"), device="cpu", progress=False)
+def test_an_exit_in_the_users_code_is_an_error(write_score):
+    with pytest.raises(UserExit, match="users_score"):
+        ucl.run(write_score(body="sys.exit(0)"), device="cpu", progress=False)
 
 
 # A store that takes no record
@@ -120,10 +120,10 @@ def fill(store):
 
 @pytest.mark.filterwarnings("ignore:.*the checkpoint can't be written")
 @pytest.mark.parametrize("verb", ["run", "sweep"])
-def test_a_result_that_cannot_be_stored_is_reported_in_one_line(own, tmp_path, capfd, verb):
+def test_a_result_that_cannot_be_stored_is_reported_in_one_line(write_score, tmp_path, capfd, verb):
     """The disk becomes full during the run, after the store was found writable."""
     store = tmp_path / "runs"
-    own(FILL, f"fill({str(store)!r}); return logits.mean((0, 2))")
+    write_score(FILL, f"fill({str(store)!r}); return logits.mean((0, 2))")
     arguments = [verb, "--config", str(tmp_path / "run.json"), "--store", str(store), "--device", "cpu"]
     with mounted(store, "size=16k"):
         assert main([*arguments, "--threads", "1"]) == 1
@@ -225,15 +225,15 @@ def test_notebooks_end_with_their_command(endless, tmp_path, number):
         errors = process.stderr.read()
     if number == signal.SIGKILL:
         return
-    said = "ucl reproduce: ended by SIGTERM; finished results are kept\n"
-    assert (process.returncode, errors) == (128 + number, said)
+    line = "ucl reproduce: ended by SIGTERM; finished results are kept\n"
+    assert (process.returncode, errors) == (128 + number, line)
     assert [path.read_text() for path in pages.iterdir()] == ["of an earlier day"]
 
 
 @pytest.mark.parametrize("verb", ["run", "sweep"])
 @pytest.mark.parametrize(("number", "how"), [(signal.SIGTERM, "ended by SIGTERM"), (signal.SIGINT, "interrupted")])
-def test_a_run_ends_on_a_signal_with_a_line(own, tmp_path, capsys, verb, number, how):
-    own(body=f"os.kill(os.getpid(), {int(number)})")
+def test_a_run_ends_on_a_signal_with_a_line(write_score, tmp_path, capsys, verb, number, how):
+    write_score(body=f"os.kill(os.getpid(), {int(number)})")
     before = signal.getsignal(number)
     where = ["--config", str(tmp_path / "run.json"), "--store", str(tmp_path / "runs"), "--device", "cpu"]
     assert main([verb, *where, "--threads", "1"]) == 128 + number

@@ -13,13 +13,13 @@ from ucl.streams import ClassIncrementalStream
 
 def counted(evaluation, predicted):
     """Fill an evaluation with these predictions [after task][on task]."""
-    for after, of_tasks in enumerate(predicted):
-        evaluation.count(lambda task, of_tasks=of_tasks: of_tasks[task.number], after)
+    for after, labels in enumerate(predicted):
+        evaluation.count(lambda task, labels=labels: labels[task.number], after)
     return evaluation
 
 
 def domain_incremental(n_tasks=3, seed=0):
-    """A stream whose tasks all have four classes, each with its own number of test images per class."""
+    """A stream whose tasks all have four classes, with different numbers of test images per class."""
     stream = ClassIncrementalStream(dataset([40] * 4), n_tasks=1)
     draw, (task,) = np.random.default_rng(seed), stream.tasks
     stream.tasks = []
@@ -32,17 +32,17 @@ def domain_incremental(n_tasks=3, seed=0):
     return stream
 
 
-def test_tasks_that_share_classes_have_an_accuracy_of_their_own():
+def test_tasks_that_share_classes_have_separate_accuracies():
     stream, draw = domain_incremental(), np.random.default_rng(1)
     predicted = [[draw.integers(0, 4, len(task.test_labels)) for task in stream] for _ in stream]
-    found = counted(Evaluation(stream, 0), predicted)
+    evaluation = counted(Evaluation(stream, 0), predicted)
     truth = [task.test_labels.numpy() for task in stream]
     for t, row in enumerate(predicted):
         expected = [np.mean(row[i] == truth[i]) if i <= t else np.nan for i in range(3)]
-        assert found.accuracy[t] == pytest.approx(expected, nan_ok=True)
-        all_predicted, all_truth = (np.concatenate(of[: t + 1]) for of in (row, truth))
+        assert evaluation.accuracy[t] == pytest.approx(expected, nan_ok=True)
+        all_predicted, all_truth = (np.concatenate(labels[: t + 1]) for labels in (row, truth))
         for c in range(4):
-            of_class = all_truth == c
-            recall = np.mean(all_predicted[of_class] == c) if of_class.any() else np.nan
-            assert found.class_recall[t, c] == pytest.approx(recall, nan_ok=True)
-    assert np.isnan(found.class_recall[0, 3]) and not np.isnan(found.class_recall[1:]).any()
+            is_class = all_truth == c
+            recall = np.mean(all_predicted[is_class] == c) if is_class.any() else np.nan
+            assert evaluation.class_recall[t, c] == pytest.approx(recall, nan_ok=True)
+    assert np.isnan(evaluation.class_recall[0, 3]) and not np.isnan(evaluation.class_recall[1:]).any()

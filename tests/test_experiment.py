@@ -110,10 +110,10 @@ def test_a_class_without_validation_images_leaves_the_balanced_accuracy_a_number
 def test_a_record_can_be_written_when_part_of_the_memory_was_never_scored(small):
     # The memory has more slots than the first task has images, so its classes give up slots before they are scored.
     record = ucl.run(small.replace(memory_size=24), device="cpu", progress=False)
-    of_first_task = [label in record.class_order[:2] for label in record.memory["label"]]
+    in_first_task = [label in record.class_order[:2] for label in record.memory["label"]]
     scores = record.memory["score"]
-    assert any(of_first_task) and not all(of_first_task)
-    assert [score is None for score in scores] == of_first_task
+    assert any(in_first_task) and not all(in_first_task)
+    assert [score is None for score in scores] == in_first_task
     assert Record.from_json(record.to_json()).memory == record.memory
 
 
@@ -158,8 +158,8 @@ def test_a_network_with_dropout_is_judged_by_the_mean_of_twenty_passes(small, mo
             predicted[passes] = sum(model(task.test_images).softmax(1) for _ in range(passes)).argmax(1).tolist()
     for chunk in (1000, 7):  # In smaller chunks, the masks differ.
         torch.manual_seed(3)
-        found = predictions(model, task.test_images, chunk).tolist()
-        assert (found == predicted[20]) == (chunk == 1000) and found != predicted[1]
+        labels = predictions(model, task.test_images, chunk).tolist()
+        assert (labels == predicted[20]) == (chunk == 1000) and labels != predicted[1]
 
 
 def by_hand(config):

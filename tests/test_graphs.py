@@ -123,17 +123,17 @@ def learnt(config, device="cpu", graphs=True):
     return model.state_dict(), None if buffer is None else buffer.positions.tolist(), method.graphs_in_use
 
 
-def assert_equal(one, other):
-    assert one[1] == other[1]
-    for name, value in one[0].items():
+def assert_equal(result, other):
+    assert result[1] == other[1]
+    for name, value in result[0].items():
         assert torch.equal(value, other[0][name]), name
 
 
-@pytest.mark.parametrize("of", KINDS)
-def test_captured_steps_learn_bit_for_bit_what_plain_steps_do(tiny, tapes, of):
-    config = tiny.replace(batch_size=3, **KINDS[of])
+@pytest.mark.parametrize("kind", KINDS)
+def test_captured_steps_learn_bit_for_bit_what_plain_steps_do(tiny, tapes, kind):
+    config = tiny.replace(batch_size=3, **KINDS[kind])
     captured, plain = learnt(config), learnt(config, graphs=False)
-    assert len(tapes) >= 1 + (of in ("ER", "A-GEM")) and min(tapes) > 1
+    assert len(tapes) >= 1 + (kind in ("ER", "A-GEM")) and min(tapes) > 1
     assert (captured[2], plain[2]) == (True, False)
     assert_equal(captured, plain)
 
@@ -142,20 +142,20 @@ def test_a_record_tells_whether_graphs_were_in_use_and_has_the_results_of_one_wi
     config = tiny.replace(batch_size=3)
     plain = ucl.run(config, device="cpu", progress=False)
     assert tapes == []
-    asked = ucl.run(config, device="cpu", progress=False, graphs=True)
-    assert (plain.environment["graphs"], asked.environment["graphs"]) == (False, True) and tapes
-    assert plain.results == asked.results and plain.config.key == asked.config.key
+    with_graphs = ucl.run(config, device="cpu", progress=False, graphs=True)
+    assert (plain.environment["graphs"], with_graphs.environment["graphs"]) == (False, True) and tapes
+    assert plain.results == with_graphs.results and plain.config.key == with_graphs.config.key
 
 
 def test_a_model_with_hooks_is_called_plainly(tiny, tapes, monkeypatch):
     """A hook tracks the statistics that training alone would leave; a graph would not call the hook."""
     monkeypatch.setattr(ucl.evaluation.running_statistics, "BATCHES", 3)
     fields = dict(score="EN", population="uncertainty", scoring_batchnorm="train", readings=True, batch_size=3)
-    plain, asked = (
+    plain, with_graphs = (
         ucl.run(tiny.replace(**fields), device="cpu", progress=False, graphs=graphs) for graphs in (False, True)
     )
-    assert asked.environment["graphs"] is False and tapes == []
-    assert plain.results == asked.results
+    assert with_graphs.environment["graphs"] is False and tapes == []
+    assert plain.results == with_graphs.results
 
 
 def zeroed():
@@ -202,9 +202,9 @@ def test_a_network_that_diverges_is_repeated_all_the_same(tapes):
     assert math.isnan(model.weight.item()) and step.in_use
 
 
-@pytest.mark.parametrize("of", ["ER", "MC"])
-def test_where_no_capture_succeeds_training_goes_on_as_it_was(tiny, monkeypatch, of):
-    config = tiny.replace(batch_size=3, **KINDS[of])
+@pytest.mark.parametrize("kind", ["ER", "MC"])
+def test_where_no_capture_succeeds_training_goes_on_as_it_was(tiny, monkeypatch, kind):
+    config = tiny.replace(batch_size=3, **KINDS[kind])
     plain = learnt(config, graphs=False)
 
     def captured(function, stream):

@@ -56,8 +56,8 @@ def patients(numbers, n=1):
 
 def in_images(data):
     """For each split the patients of its images, by their pixels."""
-    found = {split: getattr(data, f"{split}_images") for split in SPLITS}
-    return {split: set(of_split[:, 0, 0, 0].tolist()) for split, of_split in found.items() if of_split is not None}
+    images = {split: getattr(data, f"{split}_images") for split in SPLITS}
+    return {split: set(part[:, 0, 0, 0].tolist()) for split, part in images.items() if part is not None}
 
 
 # ---------------------------------------------------------------- classes and splits
@@ -241,51 +241,51 @@ def test_each_class_has_training_and_test_patients_whenever_that_is_possible(cla
         for n in range(len(everyone))
         for test in itertools.combinations(everyone, n)
     )
-    of_class = {f"class {number}": members for number, members in enumerate(classes)}
+    named = {f"class {number}": members for number, members in enumerate(classes)}
     if possible:
-        test = held_out_patients(of_class)
+        test = held_out_patients(named)
         assert all(0 < len(members & test) < len(members) for members in classes)
     else:
         with pytest.raises(ValueError):
-            held_out_patients(of_class)
+            held_out_patients(named)
 
 
 @settings(deadline=None)
 @given(sizes=st.lists(st.integers(2, 60), min_size=1, max_size=6))
 def test_a_fifth_of_each_class_are_test_patients_if_no_patient_is_in_two_classes(sizes):
-    of_class = {str(c): frozenset(f"{c} {number}" for number in range(n)) for c, n in enumerate(sizes)}
-    test = held_out_patients(of_class)
-    assert [len(members & test) for members in of_class.values()] == [max(1, round(n / 5)) for n in sizes]
+    classes = {str(c): frozenset(f"{c} {number}" for number in range(n)) for c, n in enumerate(sizes)}
+    test = held_out_patients(classes)
+    assert [len(members & test) for members in classes.values()] == [max(1, round(n / 5)) for n in sizes]
 
 
 @pytest.mark.parametrize(("n", "n_classes", "share"), [(17, 8, 0.9), (100, 8, 0.3), (400, 10, 0.1)])
 def test_about_a_fifth_are_test_patients_if_patients_are_in_several_classes(n, n_classes, share):
     present = np.random.default_rng(0).random((n_classes, n)) < share
-    of_class = {str(c): frozenset(f"{p:04d}" for p in np.flatnonzero(row)) for c, row in enumerate(present)}
-    test = held_out_patients(of_class)
+    classes = {str(c): frozenset(f"{p:04d}" for p in np.flatnonzero(row)) for c, row in enumerate(present)}
+    test = held_out_patients(classes)
     assert 0.15 < len(test) / present.any(axis=0).sum() < 0.25
-    assert all(0.15 < len(members & test) / len(members) < 0.35 for members in of_class.values())
+    assert all(0.15 < len(members & test) / len(members) < 0.35 for members in classes.values())
 
 
 def test_classes_that_can_not_be_split_are_found_among_many_that_can():
     """Fifty classes with two patients have 2^50 splits. For none of them the last three classes can be split."""
-    of_class = {f"{c:02d}": frozenset({f"{c} a", f"{c} b"}) for c in range(50)}
-    of_class["all"] = frozenset.union(frozenset("ab"), *of_class.values())
+    classes = {f"{c:02d}": frozenset({f"{c} a", f"{c} b"}) for c in range(50)}
+    classes["all"] = frozenset.union(frozenset("ab"), *classes.values())
     odd = {"x": frozenset("ab"), "y": frozenset("bc"), "z": frozenset("ac")}
-    assert all(0 < len(members & held_out_patients(of_class)) < len(members) for members in of_class.values())
+    assert all(0 < len(members & held_out_patients(classes)) < len(members) for members in classes.values())
     with pytest.raises(ValueError):
-        held_out_patients(of_class | odd)
+        held_out_patients(classes | odd)
 
 
 # ---------------------------------------------------------------- folders of patients
 
 
 def test_a_fifth_of_the_patients_of_a_folder_is_held_out_whole(tmp_path):
-    """Class b has the patients 8 and 9 of class a, and three of its own."""
+    """Class b has the patients 8 and 9 of class a, and three others."""
     root = write_patients(tmp_path / "zoo", a=patients(range(10), 3), b=patients(range(8, 13), 2))
     data, facts = load(root), check(str(root))
-    found = in_images(data)
-    assert found["train"] & found["test"] == set() and found["train"] | found["test"] == set(range(13))
+    split = in_images(data)
+    assert split["train"] & split["test"] == set() and split["train"] | split["test"] == set(range(13))
     assert np.bincount(data.train_labels).tolist() == [24, 8] and np.bincount(data.test_labels).tolist() == [6, 2]
     assert facts["fingerprint"] == data.fingerprint and data.name == "zoo" and len(facts["remarks"]) == 1
     assert (facts["train patients"], facts["test patients"]) == (11, 2)
@@ -303,8 +303,8 @@ layouts = st.lists(
 def test_no_patient_is_in_two_splits_and_no_image_is_lost(tmp_path_factory, classes):
     named = {f"class {c}": {f"p{p}": n for p, n in members.items()} for c, members in enumerate(classes)}
     data = load(write_patients(tmp_path_factory.mktemp("zoo"), **named))
-    found = in_images(data)
-    assert not found["train"] & found["test"] and not set(data.train_patients) & set(data.test_patients)
+    split = in_images(data)
+    assert not split["train"] & split["test"] and not set(data.train_patients) & set(data.test_patients)
     sizes = np.bincount(data.train_labels) + np.bincount(data.test_labels)
     assert sizes.tolist() == [sum(members.values()) for members in classes]
     for file, number, image in zip(data.train_files, data.train_patients, data.train_images, strict=True):
@@ -312,25 +312,25 @@ def test_no_patient_is_in_two_splits_and_no_image_is_lost(tmp_path_factory, clas
         np.testing.assert_array_equal(data.train_patients == number, data.train_images[:, 0, 0, 0] == image[0, 0, 0])
 
 
-def test_given_splits_of_patients_are_kept(tmp_path):
+def test_given_splits_of_patients_are_used_unchanged(tmp_path):
     for split, numbers in {"train": range(4), "test": range(4, 6), "val": range(6, 7)}.items():
         write_patients(tmp_path / split, a=patients(numbers, 2), b=patients(numbers))
     data = load(tmp_path)
     assert in_images(data) == {"train": {0, 1, 2, 3}, "test": {4, 5}, "val": {6}}
-    of_split = [getattr(data, f"{split}_patients").tolist() for split in SPLITS]
-    assert of_split == [[0, 0, 1, 1, 2, 2, 3, 3, 0, 1, 2, 3], [4, 4, 5, 5, 4, 5], [6, 6, 6]]
+    numbers = [getattr(data, f"{split}_patients").tolist() for split in SPLITS]
+    assert numbers == [[0, 0, 1, 1, 2, 2, 3, 3, 0, 1, 2, 3], [4, 4, 5, 5, 4, 5], [6, 6, 6]]
 
 
 # ---------------------------------------------------------------- validation images of a stream
 
 
-def dataset(of_class, **changes):
+def dataset(classes, **changes):
     """A data set without given validation images: for each class the number of images of each patient."""
-    labels = np.repeat(np.arange(len(of_class)), [sum(members.values()) for members in of_class])
-    numbers = np.array([p for members in of_class for p, n in members.items() for _ in range(n)])
+    labels = np.repeat(np.arange(len(classes)), [sum(members.values()) for members in classes])
+    numbers = np.array([p for members in classes for p, n in members.items() for _ in range(n)])
     images = np.zeros((len(labels), 4, 4, 1), np.uint8)
-    tests = images[: len(of_class)], np.arange(len(of_class))
-    names = tuple(map(str, range(len(of_class))))
+    tests = images[: len(classes)], np.arange(len(classes))
+    names = tuple(map(str, range(len(classes))))
     return ImageDataset("zoo", names, images, labels, *tests, **{"train_patients": numbers, **changes})
 
 
@@ -344,17 +344,17 @@ shared = st.lists(st.dictionaries(st.integers(0, 30), st.integers(1, 5), min_siz
 
 
 @settings(deadline=None)
-@given(of_class=shared, validation=st.sampled_from([0, 0.05, 0.2, 0.5]), seed=st.integers(0, 2**32 - 1))
-def test_whole_patients_are_held_out_as_long_as_they_fit_into_the_share_of_each_class(of_class, validation, seed):
-    data = dataset(of_class)
+@given(classes=shared, validation=st.sampled_from([0, 0.05, 0.2, 0.5]), seed=st.integers(0, 2**32 - 1))
+def test_whole_patients_are_held_out_as_long_as_they_fit_into_the_share_of_each_class(classes, validation, seed):
+    data = dataset(classes)
     learnt, held_out = learnt_and_held_out(data, validation, seed)
     out = set(data.train_patients[held_out].tolist())
     assert not out & set(data.train_patients[learnt].tolist())
-    room = [int(validation * sum(members.values())) for members in of_class]
-    taken = np.bincount(data.train_labels[held_out], minlength=len(of_class))
+    room = [int(validation * sum(members.values())) for members in classes]
+    taken = np.bincount(data.train_labels[held_out], minlength=len(classes))
     assert (taken <= room).all()
     for patient in set(data.train_patients.tolist()) - out:
-        more = np.array([members.get(patient, 0) for members in of_class])
+        more = np.array([members.get(patient, 0) for members in classes])
         assert (taken + more > room).any()
 
 

@@ -95,7 +95,7 @@ def test_the_commit_is_that_of_the_code_that_runs(tmp_path):
     """The folder's name has a space and an accent, and a file is added after the code was imported."""
     checkout = tmp_path / "mes données" / "ucl"
     shutil.copytree(ROOT / "ucl", checkout / "ucl", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / ".gitignore", checkout)  # Python may write bytecode, which is no change of the code.
+    shutil.copy(ROOT / ".gitignore", checkout)  # Python may write bytecode, which does not change the code.
     git = "git init -q && git add ucl && git -c user.name=me -c user.email=me@home commit -qm step"
     subprocess.run(git, shell=True, cwd=checkout, check=True)
     source = """

@@ -196,7 +196,7 @@ def test_learning_leaves_images_labels_and_memory_as_they_were(method):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_updates_of_a_batch_are_steps_one_after_another_with_a_replay_of_their_own(method):
+def test_updates_of_a_batch_are_steps_one_after_another_each_with_new_memory_samples(method):
     memory = memory_of(EARLIER)
     thrice, _ = learnt(METHODS[method], BATCH, memory=memory, replay_seed=5, updates=3)
     drawn, draw = [], memory.drawn_slots
@@ -212,7 +212,7 @@ def test_updates_of_a_batch_are_steps_one_after_another_with_a_replay_of_their_o
 
 
 def with_logits(*batches):
-    """A memory that holds just these batches, each sample with logits of its own."""
+    """A memory that holds just these batches, each sample with different logits."""
     for number, batch in enumerate(batches):
         batch.values["logits"] = torch.randn(len(batch), CLASSES, generator=torch.Generator().manual_seed(number))
     return memory_of(*batches)
@@ -231,7 +231,7 @@ def step_of_loss(model, loss):
 
 @settings(max_examples=30, deadline=None)
 @given(labels=st.lists(st.integers(0, 5), min_size=1, max_size=8), seed=st.integers(0, 99))
-def test_the_loss_over_own_classes_is_that_of_a_head_with_these_classes_only(labels, seed):
+def test_the_loss_over_the_classes_of_a_batch_is_that_of_a_head_with_these_classes_only(labels, seed):
     logits = torch.randn(len(labels), 6, generator=torch.Generator().manual_seed(seed), requires_grad=True)
     loss = torch.nn.functional.cross_entropy(over_own_classes(logits, torch.tensor(labels)), torch.tensor(labels))
     expected = cross_entropy_by_hand(logits, torch.tensor(labels), sorted(set(labels)))
@@ -297,9 +297,9 @@ def mir_by_hand(model, batch, images, labels, training):
             log_p_NC = network(images).double().log_softmax(1)
         return -log_p_NC[torch.arange(len(labels)), labels]
 
-    now, later = copy.deepcopy(model), copy.deepcopy(model)
-    before = losses(now)  # in training mode, later is normalised by the same images
-    running = [b.clone() for b in now.buffers()]
+    earlier, later = copy.deepcopy(model), copy.deepcopy(model)
+    before = losses(earlier)  # in training mode, later is normalised by the same images
+    running = [b.clone() for b in earlier.buffers()]
     step_by_hand(later, gradient_by_hand(later, batch.images, batch.labels))
     for statistic, value in zip(later.buffers(), running, strict=True):
         statistic.copy_(value)
@@ -350,11 +350,11 @@ def test_mir_with_fewer_samples_than_it_replays_is_experience_replay():
 # --- augmentation ---
 
 
-@pytest.mark.parametrize("assigned", [True, False], ids=["a function", "a method of the user's own"])
+@pytest.mark.parametrize("assigned", [True, False], ids=["a function", "a user's method"])
 @pytest.mark.parametrize("name", METHODS)
 def test_a_method_learns_augmented_images_of_batch_and_memory_and_stores_them_as_they_are(name, assigned):
     model, memory = new_model(), with_logits(new_batch(4, [0, 1] * 10))
-    of_memory = {image.numpy().tobytes() for image in memory.images}
+    stored = {image.numpy().tobytes() for image in memory.images}
     seen = []
     hook = model.register_forward_pre_hook(lambda module, inputs: seen.extend(255 - inputs[0]))
     if assigned:
@@ -365,10 +365,10 @@ def test_a_method_learns_augmented_images_of_batch_and_memory_and_stores_them_as
     method.learn(model, BATCH, memory)
     hook.remove()
     images = {image.numpy().tobytes() for image in seen}
-    of_batch = {image.numpy().tobytes() for image in BATCH.images}
-    assert of_batch <= images <= of_batch | of_memory
-    assert bool(images - of_batch) == (name not in ("finetune", "joint"))
-    assert {image.numpy().tobytes() for image in memory.images} == of_memory
+    arrived = {image.numpy().tobytes() for image in BATCH.images}
+    assert arrived <= images <= arrived | stored
+    assert bool(images - arrived) == (name not in ("finetune", "joint"))
+    assert {image.numpy().tobytes() for image in memory.images} == stored
 
 
 def test_each_image_and_each_step_has_its_own_random_operation():

@@ -144,8 +144,8 @@ def uneven(layer, channels):
 
 def picture_and_gradient(shape, seed=0):
     draw = torch.Generator().manual_seed(seed)
-    of_channel = torch.linspace(-4, 4, shape[1]).view(-1, 1, 1)
-    x, gradient = (torch.randn(shape, generator=draw) * (2 + of_channel / 4) + of_channel for _ in range(2))
+    mean = torch.linspace(-4, 4, shape[1]).view(-1, 1, 1)
+    x, gradient = (torch.randn(shape, generator=draw) * (2 + mean / 4) + mean for _ in range(2))
     return x.contiguous(memory_format=torch.channels_last), gradient.contiguous(memory_format=torch.channels_last)
 
 
@@ -158,8 +158,8 @@ def test_rows_normalise_as_torch_does_in_float64(two_threads, shape):
     # The gradient of the weight is a sum of large terms of both signs, whose rounding it keeps.
     terms = gradient * nn.functional.batch_norm(x.double(), None, None, training=True)
     scales[2] = terms.abs().sum((0, 2, 3)).max()
-    for one, other, scale in zip(ours, exact, scales, strict=True):
-        assert (one - other).abs().max() < 2e-6 * scale
+    for value, expected, scale in zip(ours, exact, scales, strict=True):
+        assert (value - expected).abs().max() < 2e-6 * scale
     again = normalised(uneven(BatchNorm2d, shape[1]), x, gradient.contiguous())  # a gradient in another layout
     assert all(map(torch.equal, ours, again))
 
@@ -173,8 +173,8 @@ def test_on_two_threads_torch_func_works_and_second_derivatives_are_refused_in_o
         return torch.func.functional_call(norm, {"weight": weight}, x).square().sum()
 
     expected = torch.autograd.grad(loss(norm.weight), norm.weight)[0]
-    found = torch.func.grad(loss)(norm.weight.detach())
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-3)
+    gradient = torch.func.grad(loss)(norm.weight.detach())
+    torch.testing.assert_close(gradient, expected, rtol=1e-4, atol=1e-3)
     frozen = uneven(BatchNorm2d, 6).eval()
     torch.testing.assert_close(torch.func.vmap(lambda image: frozen(image[None])[0])(x), frozen(x))
     with pytest.raises(RuntimeError, match=r"^no second derivatives .* call torch.set_num_threads\(1\) before"):
@@ -207,15 +207,15 @@ def test_weight_gradients_from_patches_are_torchs(n_in, n_out, kernel, stride, s
     ours, theirs = Conv2d(n_in, n_out, **how), nn.Conv2d(n_in, n_out, **how)
     theirs.load_state_dict(ours.state_dict())
     images = torch.randn(5, n_in, size, size, dtype=torch.float64).contiguous(memory_format=layout)
-    found = []
+    results = []
     for conv in (ours, theirs):
         x = images.clone().requires_grad_()
         out = conv.to(memory_format=layout)(x)
         out.square().sum().backward()
-        found.append((out, x.grad, conv.weight.grad))
-    assert type(found[0][0].grad_fn).__name__ == "_ConvolutionBackward"
-    for one, two in zip(*found, strict=True):
-        torch.testing.assert_close(one, two, rtol=1e-10, atol=1e-10)
+        results.append((out, x.grad, conv.weight.grad))
+    assert type(results[0][0].grad_fn).__name__ == "_ConvolutionBackward"
+    for value, expected in zip(*results, strict=True):
+        torch.testing.assert_close(value, expected, rtol=1e-10, atol=1e-10)
 
 
 def test_patches_give_the_gradients_of_single_images_by_vmap(monkeypatch):
@@ -226,8 +226,8 @@ def test_patches_give_the_gradients_of_single_images_by_vmap(monkeypatch):
     def loss(weights, image):
         return torch.func.functional_call(conv, weights, image[None]).square().sum()
 
-    found = torch.func.vmap(torch.func.grad(loss), (None, 0))(dict(conv.named_parameters()), images)["weight"]
-    for gradient, image in zip(found, images, strict=True):
+    gradients = torch.func.vmap(torch.func.grad(loss), (None, 0))(dict(conv.named_parameters()), images)["weight"]
+    for gradient, image in zip(gradients, images, strict=True):
         expected = torch.autograd.grad(loss(dict(conv.named_parameters()), image), conv.weight)[0]
         torch.testing.assert_close(gradient, expected)
 
@@ -324,12 +324,12 @@ def test_the_folded_network_is_the_network_in_evaluation_mode(how):
         expected = model(images)
     before = copy.deepcopy(model.train().state_dict())
     folded = FoldedNetwork(model)
-    found = folded.logits(folded.normalize(images))
+    got = folded.logits(folded.normalize(images))
     assert expected.std() > 0.05  # the outputs differ between images
-    assert relative_error(found, expected) < 1e-4 and not found.requires_grad
+    assert relative_error(got, expected) < 1e-4 and not got.requires_grad
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items()) and model.training
     nn.init.zeros_(model.linear.weight)  # The folded network is a copy of the weights as they were.
-    assert torch.equal(folded.logits(folded.normalize(images)), found)
+    assert torch.equal(folded.logits(folded.normalize(images)), got)
 
 
 @needs_bfloat16
@@ -393,8 +393,8 @@ def test_dropout_drops_at_its_rate_and_keeps_the_mean(rate, dtype):
         assert abs(dropped.mean() - rate) <= five_sigma + 2**-16
         # Neighbours in memory share a random number of 64 bits, but must be dropped independently.
         flat = (x if x.ndim == 2 else x.permute(0, 2, 3, 1)).reshape(-1) == 0
-        for apart in (1, 2, 3, 4):
-            both = (flat[apart:] & flat[:-apart]).double().mean()
+        for distance in (1, 2, 3, 4):
+            both = (flat[distance:] & flat[:-distance]).double().mean()
             assert abs(both - rate**2) <= 2 * five_sigma + 2**-15
 
 

@@ -1,4 +1,4 @@
-"""Images of the user's own function: arrays, pairs of data sets, splits with columns; large ones stay in a file."""
+"""Images of a user's function: arrays, pairs of data sets, splits with columns; large ones stay in a file."""
 
 import sys
 from pathlib import Path
@@ -199,9 +199,9 @@ def test_large_images_stay_in_a_file_and_results_are_the_same(given, monkeypatch
     expected = ucl.run(config, device="cpu", progress=False)
     monkeypatch.setattr(pixels, "available_bytes", lambda: 1000)
     large_grey, large = given(grey), given(pairs())
-    for one, other in ((large, small), (large_grey, small_grey)):
-        assert isinstance(one.train_images, np.memmap) and not isinstance(other.train_images, np.memmap)
-        assert (one.fingerprint, one.mean, one.std) == (other.fingerprint, other.mean, other.std)
+    for mapped, loaded in ((large, small), (large_grey, small_grey)):
+        assert isinstance(mapped.train_images, np.memmap) and not isinstance(loaded.train_images, np.memmap)
+        assert (mapped.fingerprint, mapped.mean, mapped.std) == (loaded.fingerprint, loaded.mean, loaded.std)
     assert large_grey.channels == 1
     task = ClassIncrementalStream(large, n_tasks=2).tasks[0]
     assert isinstance(task.images, LazyImages) and isinstance(task.test_images, LazyImages)

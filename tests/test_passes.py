@@ -1,4 +1,4 @@
-"""The fast training-mode passes compared with torch's own modules, one pass after another, in float64."""
+"""The fast training-mode passes compared with torch's modules, one pass after another, in float64."""
 
 import copy
 
@@ -26,7 +26,7 @@ def network(size=28, channels=3, **how):
 
 
 def images_of_passes(n_passes, n_images, channels=3, size=28, seed=0):
-    """Normalised images (P, N, C, H, W); each pass has its own shade and contrast."""
+    """Normalised images (P, N, C, H, W); each pass has another shade and contrast."""
     draw = torch.Generator().manual_seed(seed)
     shade, contrast = torch.rand(2, n_passes, 1, channels, 1, 1, generator=draw)
     images = torch.randn(n_passes, n_images, channels, size, size, generator=draw)
@@ -97,7 +97,7 @@ def test_bfloat16_is_close_and_ranks_alike():
 
 
 def test_dropout_draws_masks_of_its_rate_for_every_pass():
-    """Passes of the same images differ only in their masks; on average they agree with torch's own."""
+    """Passes of the same images differ only in their masks; on average they agree with torch's."""
     model = network(dropout=0.3)
     x = images_of_passes(1, 4).expand(60, -1, -1, -1, -1)
     got = TrainingModeNetwork(copy.deepcopy(model)).logits(x).double()
@@ -122,7 +122,7 @@ def grouped():
     return model
 
 
-def test_group_normalisation_is_in_every_place_of_batch_normalisation(grouped):
+def test_group_normalisation_replaces_every_batch_normalisation(grouped):
     batched = SlimResNet18(5, 3, 28)
     assert not grouped.has_running_statistics and batched.has_running_statistics
     assert [name for name, _ in grouped.named_parameters()] == [name for name, _ in batched.named_parameters()]
@@ -132,7 +132,7 @@ def test_group_normalisation_is_in_every_place_of_batch_normalisation(grouped):
     assert len(norms) == 20 and {norm.num_channels for norm in norms} == {20, 40, 80, 160}
 
 
-def test_its_passes_are_the_networks_own_one_image_at_a_time(grouped):
+def test_its_passes_are_those_of_the_network_one_image_at_a_time(grouped):
     model, x = copy.deepcopy(grouped).eval(), images_of_passes(1, 7)[0]
     expected = torch.cat([copy.deepcopy(model).double().logits(image[None].double()) for image in x]).detach()
     got = in_evaluation_mode(grouped).logits(x)

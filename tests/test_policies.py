@@ -152,10 +152,10 @@ def test_classes_have_equal_shares(policy, model):
 
 @given(losses=st.lists(st.floats(0, 100), min_size=1, max_size=12))
 def test_slots_leave_in_proportion_to_the_distance_of_their_loss_from_the_largest(losses):
-    found = loss_aware.leaving_probabilities(np.array(losses))
+    probabilities = loss_aware.leaving_probabilities(np.array(losses))
     total = sum(max(losses) - loss for loss in losses)
     expected = [(max(losses) - loss) / total if total else 1 / len(losses) for loss in losses]
-    assert found == pytest.approx(expected) and sum(found) == pytest.approx(1)
+    assert probabilities == pytest.approx(expected) and sum(probabilities) == pytest.approx(1)
     for flaw in (math.nan, math.inf):  # Without finite losses, all slots are equally likely.
         assert loss_aware.leaving_probabilities(np.array([*losses, flaw])) == pytest.approx(1 / (len(losses) + 1))
 
@@ -277,9 +277,9 @@ def naive_gradient(model, images, labels):
     model.eval()
     log_p_NC = model(images).log_softmax(1)
     loss = -log_p_NC[torch.arange(len(labels)), torch.as_tensor(labels)].mean()
-    found = torch.autograd.grad(loss, list(model.parameters()))
+    gradients = torch.autograd.grad(loss, list(model.parameters()))
     model.train()
-    return torch.cat([g.flatten() for g in found]).double()
+    return torch.cat([g.flatten() for g in gradients]).double()
 
 
 def naive_cosine(a, b):
@@ -299,20 +299,22 @@ def naive_gss(model, batches, size, seed):
             for group in groups
         ]
 
-    def similarity(images, labels, of):
+    def similarity(images, labels, gradients):
         gradient = naive_gradient(model, images, labels)
-        return max(naive_cosine(gradient, reference) for reference in of)
+        return max(naive_cosine(gradient, reference) for reference in gradients)
 
     fired = 0
     for batch in batches:
         positions, labels = batch.positions.tolist(), batch.labels.tolist()
         if len(memory) < size:
-            of = references() if memory else None
+            memory_gradients = references() if memory else []
             for p, label in list(zip(positions, labels))[: size - len(memory)]:
-                memory.append((p, label, similarity(images_at([p]), [label], of) if of else 0.1))
+                memory.append(
+                    (p, label, similarity(images_at([p]), [label], memory_gradients) if memory_gradients else 0.1)
+                )
             continue
-        of = references()
-        if similarity(images_at(positions), labels, of) >= 0:
+        memory_gradients = references()
+        if similarity(images_at(positions), labels, memory_gradients) >= 0:
             continue
         fired += 1
         old = np.array([s for _, _, s in memory])
@@ -321,10 +323,10 @@ def naive_gss(model, batches, size, seed):
         n = min(len(batch), size)
         slots = draw.choice(drawable, n, replace=False, p=weights[drawable] / weights.sum())
         draw.choice(np.flatnonzero(weights <= 0), 0, replace=False)
-        new = [similarity(images_at([p]), [label], of) for p, label in zip(positions[:n], labels)]
+        new = [similarity(images_at([p]), [label], memory_gradients) for p, label in zip(positions[:n], labels)]
         for slot, s, p, label, u in zip(slots, new, positions, labels, draw.random(n)):
-            theirs, mine = (memory[slot][2] + 1) / 2, (s + 1) / 2
-            if u < theirs / (theirs + mine):
+            leaves, enters = (memory[slot][2] + 1) / 2, (s + 1) / 2
+            if u < leaves / (leaves + enters):
                 memory[slot] = (p, label, s)
     return memory, fired
 
@@ -450,7 +452,7 @@ def test_an_earlier_class_keeps_its_first_images(model):
     learn(buffer, model, tasks[1:2])
     left = {p for p, task in zip(buffer.positions.tolist(), buffer.tasks) if task == 0}
     first = [sorted((p for p in label if label[p] == c), key=rank.__getitem__)[:3] for c in (0, 1)]
-    assert left == {p for of_class in first for p in of_class}
+    assert left == {p for positions in first for p in positions}
 
 
 @given(scores=st.lists(st.sampled_from([0.0, 0.25, 0.5]), min_size=1, max_size=30), data=st.data())
@@ -487,7 +489,7 @@ def test_rainbow_views_are_those_of_torchvision(side, channels):
     for i, (image, u) in enumerate(zip(images, uniforms.double().tolist(), strict=True)):
         for v, pixels in enumerate((8, 16, 24, 32)):
             half = pixels * side // 32 // 2
-            y, x = (int(of * side) for of in u[2 * v : 2 * v + 2])
+            y, x = (int(x * side) for x in u[2 * v : 2 * v + 2])
             hole = (image / 255).clone()
             hole[:, max(0, y - half) : y + half, max(0, x - half) : x + half] = 0.4
             torch.testing.assert_close(views[v, i], hole)
@@ -507,23 +509,23 @@ def test_rainbow_views_are_those_of_torchvision(side, channels):
 def head_gradients(model, positions, labels):
     """For each image the gradient of -log p for the last layer's weights and bias, by autograd, flat."""
     model.eval()
-    found = []
+    gradients = []
     for p, label in zip(positions, labels, strict=True):
         loss = -model(images_at([p])).log_softmax(1)[0, label]
-        found.append(
+        gradients.append(
             torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(model.parameters())[-2:])]).double()
         )
     model.train()
-    return found
+    return gradients
 
 
 def test_the_measure_of_ocs_is_that_of_the_gradients_of_the_last_layer(model):
     positions, labels = list(range(8)), [0, 1] * 4
-    others, their_labels = list(range(50, 60)), [2, 3] * 5
+    earlier, earlier_labels = list(range(50, 60)), [2, 3] * 5
     candidates = last_layer_gradients(model, images_at(positions), torch.tensor(labels))
-    reference = last_layer_gradients(model, images_at(others), torch.tensor(their_labels))
+    reference = last_layer_gradients(model, images_at(earlier), torch.tensor(earlier_labels))
     g = head_gradients(model, positions, labels)
-    mean, memory = torch.stack(g).mean(0), torch.stack(head_gradients(model, others, their_labels)).mean(0)
+    mean, memory = torch.stack(g).mean(0), torch.stack(head_gradients(model, earlier, earlier_labels)).mean(0)
     without = [naive_cosine(a, mean) - sum(naive_cosine(a, b) for b in g) / len(g) for a in g]
     assert coreset_measure(candidates, None).tolist() == pytest.approx(without, abs=1e-5)
     expected = [m + TAU * naive_cosine(a, memory) for m, a in zip(without, g)]
@@ -539,12 +541,12 @@ def test_ocs_keeps_the_candidates_with_the_highest_measure_of_each_class(model):
     buffer.update(model, batch)
     pool = list(zip(batch.positions.tolist(), batch.labels.tolist()))
     candidates, reference = (
-        last_layer_gradients(model, images_at([p for p, _ in of]), torch.tensor([label for _, label in of]))
-        for of in (pool, stored)
+        last_layer_gradients(model, images_at([p for p, _ in samples]), torch.tensor([label for _, label in samples]))
+        for samples in (pool, stored)
     )
     measure = dict(zip(pool, coreset_measure(candidates, reference).tolist()))
     for c in (2, 3):
-        best = sorted((of for of in pool if of[1] == c), key=lambda of: -measure[of])[:2]
+        best = sorted((sample for sample in pool if sample[1] == c), key=lambda sample: -measure[sample])[:2]
         assert {p for p, label in zip(buffer.positions.tolist(), buffer.labels.tolist()) if label == c} == {
             p for p, _ in best
         }

@@ -57,17 +57,17 @@ def test_the_run_is_the_run_it_would_be_without(config, every, monkeypatch):
     data = datasets.load(config.dataset)
     with repeatable(config.seed, torch.device("cpu")):
         model, stream = build_model(config, data), build_stream(config, data)
-        alone = build_buffer(config.replace(precision="bfloat16"), data)
+        expected = build_buffer(config.replace(precision="bfloat16"), data)
         method = ExperienceReplay(model, config.lr, seed_for(config.seed, "replay"))
         for task in stream:
             for batch in task:
-                method.learn(model, batch, alone)
-                alone.update(model, batch)
+                method.learn(model, batch, expected)
+                expected.update(model, batch)
     watched = build_buffer(config.replace(precision="bfloat16"), data)
     monkeypatch.setattr(assembly, "build_buffer", lambda *_, **__: watched)
     table = kept_by_both(config, every)
-    assert torch.equal(watched.positions, alone.positions)
-    assert torch.equal(watched.scores, alone.scores)
+    assert torch.equal(watched.positions, expected.positions)
+    assert torch.equal(watched.scores, expected.scores)
     assert table["classes"].sum() > 0
 
 

@@ -1,4 +1,4 @@
-"""The published tests, compared with torch's own modules and with a stream whose test classes are thinned."""
+"""The published tests, compared with torch's modules and with a stream whose test classes are thinned."""
 
 import copy
 import dataclasses
@@ -35,18 +35,18 @@ def test_the_published_test_is_the_mean_of_training_mode_logits_over_batches_of_
     model, task = learnt
     given = [mc_test_as_published(model, task, seed) for seed in range(3)]
     plain = copy.deepcopy(model).train()
-    theirs = []
+    expected = []
     torch.manual_seed(0)
     with torch.no_grad():
         for _ in given:
             predicted = torch.empty_like(task.test_labels)
             for batch in torch.randperm(len(predicted)).split(10):
                 predicted[batch] = torch.stack([plain(task.test_images[batch]) for _ in range(20)]).mean(0).argmax(-1)
-            theirs.append(predicted.numpy())
+            expected.append(predicted.numpy())
     truth = task.test_labels.numpy()
-    ours, reference = (np.mean(np.array(of) == truth) for of in (given, theirs))
-    assert ours == pytest.approx(reference, abs=0.12)
-    assert np.mean(np.array(given) == np.array(theirs)) > 0.6
+    accuracy, reference = (np.mean(np.array(labels) == truth) for labels in (given, expected))
+    assert accuracy == pytest.approx(reference, abs=0.12)
+    assert np.mean(np.array(given) == np.array(expected)) > 0.6
 
 
 def test_the_published_test_follows_its_seed_and_leaves_all_as_it_was(learnt):
@@ -62,18 +62,18 @@ def test_the_published_test_follows_its_seed_and_leaves_all_as_it_was(learnt):
 
 
 @pytest.mark.parametrize("imbalance", [0.1, 0.5, 1.0])
-def test_the_images_kept_are_those_of_a_stream_with_a_long_tailed_test(tmp_path, imbalance):
+def test_the_images_counted_are_those_of_a_stream_with_a_long_tailed_test(tmp_path, imbalance):
     path = save_bands(tmp_path / "bands.npz")
     config = Config(dataset=str(path), n_tasks=2, memory_size=8, imbalance=imbalance, batch_size=2)
     data = datasets.load(config.dataset)
     whole, thin = (build_stream(config.replace(long_tailed_test=tail), data) for tail in (False, True))
-    for task, expected, kept in zip(whole, thin, thinned_tests(whole, imbalance), strict=True):
-        assert torch.equal(task.test_images[torch.from_numpy(kept)], expected.test_images)
-        assert kept.all() == (imbalance == 1)
+    for task, expected, counted in zip(whole, thin, thinned_tests(whole, imbalance), strict=True):
+        assert torch.equal(task.test_images[torch.from_numpy(counted)], expected.test_images)
+        assert counted.all() == (imbalance == 1)
 
 
 def test_without_dropout_the_published_test_is_one_training_mode_pass_per_batch(learnt):
-    """The results equal those of torch's own layers on batches of ten images, in the order that the seed draws."""
+    """The results equal those of torch's layers on batches of ten images, in the order that the seed draws."""
     model, task = learnt
     certain = copy.deepcopy(model).train()
     for layer in certain.modules():

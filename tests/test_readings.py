@@ -93,8 +93,8 @@ def test_an_estimate_is_the_mean_of_the_batches_statistics(trained):
     with torch.no_grad():
         running_statistics.estimate_statistics(probe, iter(batches))
     for layer in ("bn1", "blocks.3.bn2", "blocks.7.bn1"):
-        of_batches = [batch_statistics(copy.deepcopy(model), images, layer) for images in batches]
-        mean, var = (torch.stack(values).mean(0) for values in zip(*of_batches, strict=True))
+        statistics = [batch_statistics(copy.deepcopy(model), images, layer) for images in batches]
+        mean, var = (torch.stack(values).mean(0) for values in zip(*statistics, strict=True))
         norm = dict(probe.named_modules())[layer]
         torch.testing.assert_close(norm.running_mean.double(), mean, rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(norm.running_var.double(), var, rtol=1e-4, atol=1e-5)
@@ -139,8 +139,8 @@ def test_the_reading_views_shows_each_image_in_one_of_its_views_drawn_at_random(
     shown = set()
     for images, (originals, views_PNCHW) in zip(batches, made, strict=True):
         assert rows(originals) <= stored and len(images) == len(rows(originals)) == 20
-        for image, of_image in zip(images, views_PNCHW.unbind(1), strict=True):
-            equal = (of_image == image).flatten(1).all(1)
+        for image, image_views in zip(images, views_PNCHW.unbind(1), strict=True):
+            equal = (image_views == image).flatten(1).all(1)
             assert equal.any()
             shown |= set(equal.nonzero().flatten().tolist()) if equal.sum() == 1 else set()
     assert len(shown) > 6  # of 12 views, in 60 draws
@@ -181,15 +181,15 @@ def test_displaced_statistics_are_those_of_the_published_passes_one_after_anothe
     expected = passes[:]
     probe, draw = copy.deepcopy(model), np.random.default_rng(7)
     running_statistics.displace_statistics(probe, tasks[-1], buffer, draw, torch.float32)
-    found = passes[len(expected) :]
-    assert len(found) == 2 and all(map(torch.equal, found, expected))
+    displacing = passes[len(expected) :]
+    assert len(displacing) == 2 and all(map(torch.equal, displacing, expected))
     one_by_one = copy.deepcopy(model).train()
     with torch.no_grad():
-        for x_NCHW in (x_NCHW for x_PNCHW in found for x_NCHW in x_PNCHW):
+        for x_NCHW in (x_NCHW for x_PNCHW in displacing for x_NCHW in x_PNCHW):
             one_by_one.logits(x_NCHW)
-    for of_reading, of_layer in zip(statistics_of(probe), statistics_of(one_by_one), strict=True):
-        for one, other in zip(of_reading, of_layer, strict=True):
-            torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
+    for got, expected in zip(statistics_of(probe), statistics_of(one_by_one), strict=True):
+        for values, others in zip(got, expected, strict=True):
+            torch.testing.assert_close(values, others, rtol=1e-3, atol=1e-4)
 
 
 # --- in a run ---
@@ -252,16 +252,16 @@ def test_the_statistics_of_training_leave_out_mirs_losses_and_the_step_that_it_u
         step(model, images, labels)
 
     method._step = followed
-    of_training = running_statistics.TrainingStatistics(model)
+    training_statistics = running_statistics.TrainingStatistics(model)
     for task in stream:
         for batch in task:
             method.learn(model, batch, buffer)
             buffer.update(model, batch)
-    assert running_statistics.shift(of_training(), expected) < 1e-6
+    assert running_statistics.shift(training_statistics(), expected) < 1e-6
     assert running_statistics.shift(running_statistics.statistics_of(model), expected) > 1e-3
 
 
-def test_the_statistics_of_training_change_no_buffer_of_a_users_own_network():
+def test_the_statistics_of_training_change_no_buffer_of_a_users_network():
     """Such as the averaging weights of momentum None, and the vectors that spectral norm improves in each pass.
 
     The masks of its dropout are those of the training steps.
@@ -271,23 +271,23 @@ def test_the_statistics_of_training_change_no_buffer_of_a_users_own_network():
         torch.manual_seed(0)
         layer = spectral_norm(nn.Conv2d(1, 4, 3))
         norm = nn.BatchNorm2d(4, momentum=None)
-        own = nn.Sequential(nn.Dropout(0.5), layer, norm, nn.Flatten(), nn.Linear(4 * 36, 3))
-        model = OwnNetwork(own, "mine:net", 3, 1, 8, (0.5,), (0.25,)).train()
-        of_training = running_statistics.TrainingStatistics(model) if follow else None
+        network = nn.Sequential(nn.Dropout(0.5), layer, norm, nn.Flatten(), nn.Linear(4 * 36, 3))
+        model = OwnNetwork(network, "mine:net", 3, 1, 8, (0.5,), (0.25,)).train()
+        training_statistics = running_statistics.TrainingStatistics(model) if follow else None
         for images in torch.rand(3, 5, 1, 8, 8, generator=torch.Generator().manual_seed(1)):
             model(images)
             if scores:
                 with torch.no_grad(), seeded_draws(1, "cpu"):  # as `ScoringPasses` draw
                     model(1 - images)
-        return model, of_training
+        return model, training_statistics
 
-    plain, (followed, of_training) = learnt(True, follow=False)[0].state_dict(), learnt(True, follow=True)
+    plain, (followed, training_statistics) = learnt(True, follow=False)[0].state_dict(), learnt(True, follow=True)
     assert all(torch.equal(values, plain[name]) for name, values in followed.state_dict().items())
-    (mean, var), (expected_mean, expected_var) = *of_training(), *statistics_of(learnt(False, follow=False)[0])
+    (mean, var), (expected_mean, expected_var) = *training_statistics(), *statistics_of(learnt(False, follow=False)[0])
     assert torch.equal(mean, expected_mean) and torch.equal(var, expected_var)
     assert not torch.equal(mean, followed.network[2].running_mean)
     restored = running_statistics.TrainingStatistics(learnt(True, follow=False)[0])
-    restored.load_state_dict(of_training.state_dict())
+    restored.load_state_dict(training_statistics.state_dict())
     assert torch.equal(restored()[0][0], mean)
 
 
@@ -320,7 +320,7 @@ class ByLogits(Smoothed):
 """
 
 
-def test_the_statistics_of_training_leave_out_the_passes_of_a_users_own_policy(uncertain, tmp_path, monkeypatch):
+def test_the_statistics_of_training_leave_out_the_passes_of_a_users_policy(uncertain, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("scanning.py").write_text(SCANNING)
     config = uncertain.replace(dropout=0.0, lr=0.02)
@@ -384,7 +384,7 @@ def test_a_reading_that_is_not_possible_after_each_task_is_left_out(uncertain, m
 def test_the_published_test_of_a_run_is_that_of_its_networks(uncertain):
     """In a run that is repeated by hand."""
     config = uncertain.replace(score="MC", readings=True, dropout=None)
-    found = run(config).readings["published test"]
+    reading = run(config).readings["published test"]
     with repeatable(config.seed, torch.device("cpu")):
         stream, model, buffer, method = assemble(config, datasets.load(config.dataset))
         for task in stream:
@@ -395,20 +395,20 @@ def test_the_published_test_of_a_run_is_that_of_its_networks(uncertain):
             given = [mc_test_as_published(model, earlier, config.seed) for earlier in seen]
             for earlier, labels in zip(seen, given, strict=True):
                 truth = earlier.test_labels.numpy()
-                assert found.accuracy[t, earlier.number] == np.mean(labels == truth)
+                assert reading.accuracy[t, earlier.number] == np.mean(labels == truth)
                 share = np.mean(np.isin(np.concatenate(given), earlier.classes))
-                assert found.answer_shares[t, earlier.number] == share
+                assert reading.answer_shares[t, earlier.number] == share
                 for c in earlier.classes:
-                    assert found.class_recall[t, c] == np.mean(labels[truth == c] == c)
+                    assert reading.class_recall[t, c] == np.mean(labels[truth == c] == c)
 
 
 def test_the_thinned_test_is_that_of_a_run_with_a_long_tailed_test(uncertain):
     config = uncertain.replace(score="BI", imbalance=0.2, batch_size=2, dropout=0.0)
     whole, thin = run(config.replace(readings=True)), run(config.replace(long_tailed_test=True))
-    found = whole.readings["thinned"]
-    assert np.array_equal(found.accuracy, thin.accuracy, equal_nan=True)
-    assert np.array_equal(found.class_recall, thin.class_recall, equal_nan=True)
-    assert np.array_equal(found.answer_shares, thin.answer_shares, equal_nan=True)
+    reading = whole.readings["thinned"]
+    assert np.array_equal(reading.accuracy, thin.accuracy, equal_nan=True)
+    assert np.array_equal(reading.class_recall, thin.class_recall, equal_nan=True)
+    assert np.array_equal(reading.answer_shares, thin.answer_shares, equal_nan=True)
     assert whole.measures("thinned") == pytest.approx(thin.measures(), nan_ok=True)
 
 

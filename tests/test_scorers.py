@@ -249,7 +249,7 @@ def test_scoring_leaves_the_model_as_it_was(how, training):
 
 @torch.no_grad()
 def plain_training_passes(model, candidates, seed, view_space="pixels", order=range(12)):
-    """Float64 passes of torch's own modules in training mode: class after class, and view after view in each class."""
+    """Float64 passes of torch's modules in training mode: class after class, and view after view in each class."""
     draw, exact, logits = torch.Generator().manual_seed(seed), copy_of(model).double().train(), []
     for images in candidates:
         x = model.normalize(images) if view_space == "normalized" else images / 255
@@ -271,14 +271,14 @@ def furthest(model, other):
 def test_in_training_mode_logits_and_statistics_are_those_of_plain_passes(training, view_space):
     """The views are those of evaluation mode, one pass per view and class in order; weights and mode do not change."""
     candidates = [pictures(4), pictures(6, seed=8)]
-    ours = copy_of(SETTLED()).train(training)
-    got = passes(seed=4, batchnorm="train", view_space=view_space).logits(ours, candidates)
+    model = copy_of(SETTLED()).train(training)
+    got = passes(seed=4, batchnorm="train", view_space=view_space).logits(model, candidates)
     expected, plain = plain_training_passes(SETTLED(), candidates, 4, view_space)
     assert (got - expected).abs().max() < 1e-4 * expected.abs().max()
-    assert furthest(ours, plain) < 1e-4
+    assert furthest(model, plain) < 1e-4
     for others in ((candidates[::-1], range(12)), (candidates, range(11, -1, -1))):
         _, turned = plain_training_passes(SETTLED(), others[0], 4, view_space, others[1])
-        assert furthest(ours, turned) > 1e-2  # the order matters
+        assert furthest(model, turned) > 1e-2  # the order matters
 
 
 @pytest.mark.parametrize("batchnorm", ["eval", "train"])
@@ -295,15 +295,15 @@ def test_several_draws_of_the_views_are_scored_together(batchnorm):
 
 @pytest.mark.parametrize("n_draws", [1, 2])
 @pytest.mark.parametrize("batchnorm", ["eval", "train"])
-def test_fixed_views_are_an_images_own_whenever_and_with_whatever_it_is_scored(batchnorm, n_draws):
+def test_an_image_has_the_same_fixed_views_whenever_and_with_whatever_it_is_scored(batchnorm, n_draws):
     """Its position determines them; in training mode, other images of the class affect the logits, not the views."""
     images, at, seen = pictures(6), torch.tensor([7, 3, 1, 400, 0, 9]), {}
     for seed, chosen in ((0, [0, 1, 2]), (0, [2, 1, 5]), (0, [1]), (8, [1])):
         fixed = passes(seed=seed, view_draws="fixed", n_draws=n_draws, batchnorm=batchnorm)
         fixed.logits(SETTLED() if batchnorm == "eval" else copy_of(SETTLED()), [images[chosen]], [at[chosen]])
         for turn, parameters in enumerate(fixed._draws(images[chosen], [len(chosen)], at[chosen])):
-            for place, i in enumerate(chosen):
-                row = torch.cat([getattr(parameters, name)[place].flatten() for name in ("affine", "crop")])
+            for index, i in enumerate(chosen):
+                row = torch.cat([getattr(parameters, name)[index].flatten() for name in ("affine", "crop")])
                 assert torch.equal(seen.setdefault((seed, i, turn), row), row)
     for (one, row), (another, other) in itertools.combinations(seen.items(), 2):
         assert not torch.equal(row, other), (one, another)
@@ -322,10 +322,10 @@ def test_logits_are_the_networks_in_evaluation_mode_on_the_12_views(view_draws, 
 
 def test_draws_of_a_view_are_for_each_image_or_for_all_of_a_class():
     twice = pictures(1).expand(2, -1, -1, -1).contiguous()
-    own = passes(view_draws="image").logits(SETTLED(), [twice, twice])
+    separate = passes(view_draws="image").logits(SETTLED(), [twice, twice])
     shared = passes(view_draws="batch").logits(SETTLED(), [twice, twice])
     for n, m in itertools.combinations(range(4), 2):
-        assert not torch.allclose(own[:, n], own[:, m], atol=1e-4)
+        assert not torch.allclose(separate[:, n], separate[:, m], atol=1e-4)
         assert torch.allclose(shared[:, n], shared[:, m], atol=1e-5) is (n // 2 == m // 2)
 
 
@@ -412,33 +412,33 @@ def test_the_dropout_score_is_the_variance_of_plain_dropout_passes():
 
 def test_dropout_passes_in_training_mode_move_the_statistics_once_a_pass():
     """The stem has no dropout before it, so its statistics move as by plain passes of the same images."""
-    images, ours, plain = pictures(5), copy_of(DROPPING()), copy_of(DROPPING()).train()
-    scorer(dropout_variance, dropout_passes=20, batchnorm="train")(ours, [images])
+    images, model, plain = pictures(5), copy_of(DROPPING()), copy_of(DROPPING()).train()
+    scorer(dropout_variance, dropout_passes=20, batchnorm="train")(model, [images])
     with torch.no_grad():
         for _ in range(20):
             plain(images)
-    torch.testing.assert_close(ours.bn1.running_mean, plain.bn1.running_mean)
-    torch.testing.assert_close(ours.bn1.running_var, plain.bn1.running_var)
-    drawn = (ours.blocks[0].bn2.running_var, plain.blocks[0].bn2.running_var)  # after other masks of the same rate
+    torch.testing.assert_close(model.bn1.running_mean, plain.bn1.running_mean)
+    torch.testing.assert_close(model.bn1.running_var, plain.bn1.running_var)
+    drawn = (model.blocks[0].bn2.running_var, plain.blocks[0].bn2.running_var)  # after other masks of the same rate
     assert not torch.equal(*drawn) and torch.allclose(*drawn, rtol=0.1)
 
 
-# A score of the user's own
+# A user's score
 
 
 def loudest(logits):
     return logits.abs().amax((0, 2))
 
 
-def own_scorer(function):
+def users_scorer(function):
     return Scorer(function, passes(), path="mine:score")
 
 
-def test_a_score_of_the_users_own_gets_the_logits_of_the_views():
+def test_a_users_score_gets_the_logits_of_the_views():
     images = [pictures(3), pictures(2, seed=1)]
     expected = passes().logits(SETTLED(), images).double().abs().amax((0, 2))
-    torch.testing.assert_close(torch.cat(own_scorer(loudest)(SETTLED(), images)), expected)
-    ranks = own_scorer(lambda logits: torch.arange(logits.shape[1]))
+    torch.testing.assert_close(torch.cat(users_scorer(loudest)(SETTLED(), images)), expected)
+    ranks = users_scorer(lambda logits: torch.arange(logits.shape[1]))
     assert [s.tolist() for s in ranks(SETTLED(), [pictures(2), pictures(1)])] == [[0.0, 1.0], [2.0]]
     assert resolve("ucl.scorers:entropy") is entropy
 
@@ -461,7 +461,7 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 def test_a_score_that_cannot_be_used_is_refused_with_its_path(name):
     with pytest.raises(InputError) as refusal:
-        own_scorer(WRONG[name])(SETTLED(), [pictures(2), pictures(1)])
+        users_scorer(WRONG[name])(SETTLED(), [pictures(2), pictures(1)])
     assert (refusal.value.name, refusal.value.value) == ("score", "mine:score")
 
 
@@ -474,29 +474,29 @@ def diverged():
 
 
 @pytest.mark.parametrize("function", [loudest, with_gaps, lambda losses: losses])
-def test_a_network_that_has_diverged_is_not_the_fault_of_a_score_of_the_users_own(function):
-    own = own_scorer(function)
-    own(diverged(), [pictures(2), pictures(1)], labels=[1, 0])
-    assert not own.check()
+def test_a_network_that_has_diverged_is_not_the_fault_of_a_users_score(function):
+    score = users_scorer(function)
+    score(diverged(), [pictures(2), pictures(1)], labels=[1, 0])
+    assert not score.check()
 
 
 def test_one_logit_that_is_not_finite_is_a_network_that_has_diverged(monkeypatch):
     """A score that compares images with each other then has no finite number at all."""
-    own, logits_PNC = own_scorer(lambda logits: logits.mean((0, 2)) - logits.mean()), torch.zeros(12, 3, 5)
+    score, logits_PNC = users_scorer(lambda logits: logits.mean((0, 2)) - logits.mean()), torch.zeros(12, 3, 5)
     logits_PNC[0, 1, 2] = math.inf
-    monkeypatch.setattr(own.passes, "logits", lambda *_: logits_PNC)
-    own(SETTLED(), [pictures(3)])
-    assert not own.check()
+    monkeypatch.setattr(score.passes, "logits", lambda *_: logits_PNC)
+    score(SETTLED(), [pictures(3)])
+    assert not score.check()
 
 
 @pytest.mark.parametrize("name", SCORES)
 def test_a_built_in_score_of_a_diverged_network_is_reported_at_the_next_check(name):
-    of_name = scorer(SCORES[name])
-    of_name(SETTLED(), [pictures(2)])
-    (scores,) = of_name(diverged(), [pictures(3)])
+    built_in = scorer(SCORES[name])
+    built_in(SETTLED(), [pictures(2)])
+    (scores,) = built_in(diverged(), [pictures(3)])
     assert scores.isnan().all() or name == "RM"  # it counts votes, and NaN has an argmax
-    assert not of_name.check()
-    assert of_name.check()  # only what came since the last check counts
+    assert not built_in.check()
+    assert built_in.check()  # only what came since the last check counts
 
 
 def test_a_score_that_is_not_finite_where_the_network_is_is_refused_when_checked():
@@ -531,10 +531,10 @@ def test_a_score_gets_labels_features_and_losses_of_the_plain_images_and_no_view
         seen.update(features_ND=features_ND, labels_N=labels_N, losses=losses)
         return losses
 
-    of_losses = Scorer(score, passes(batchnorm=batchnorm), path="mine:score")
-    monkeypatch.setattr(of_losses.passes, "logits", lambda *_: pytest.fail("views were computed"))
-    scores = of_losses(model, [images[:2], images[2:]], labels=[3, 1])
-    assert not moved(model, before) and model.training and of_losses.check()
+    scorer_of_losses = Scorer(score, passes(batchnorm=batchnorm), path="mine:score")
+    monkeypatch.setattr(scorer_of_losses.passes, "logits", lambda *_: pytest.fail("views were computed"))
+    scores = scorer_of_losses(model, [images[:2], images[2:]], labels=[3, 1])
+    assert not moved(model, before) and model.training and scorer_of_losses.check()
     model.eval()
     with torch.no_grad():
         features_ND, logits_NC = model.features(model.normalize(images)), model(images)
@@ -579,17 +579,17 @@ def test_fixed_views_need_positions():
 @pytest.mark.parametrize("batchnorm", ["eval", "train"])
 @pytest.mark.parametrize("wrong", [pictures(2), [], [pictures(2)[0]], [pictures(2)[:0]], [2]])
 def test_candidates_that_are_not_images_of_each_class_are_refused(wrong, batchnorm):
-    asked = scorer(batchnorm=batchnorm)
-    for ask in (asked, asked.passes.logits):
+    scoring = scorer(batchnorm=batchnorm)
+    for function in (scoring, scoring.passes.logits):
         with pytest.raises(InputError):
-            ask(copy_of(SETTLED()), wrong)
+            function(copy_of(SETTLED()), wrong)
 
 
 def test_a_plain_module_is_refused_and_scored_when_wrapped():
     net = nn.Sequential(nn.Flatten(), nn.Linear(3 * 28 * 28, 5))
-    for ask in (scorer(), passes().logits):
+    for function in (scorer(), passes().logits):
         with pytest.raises(InputError):
-            ask(net, [pictures(2)])
+            function(net, [pictures(2)])
     assert scorer()(OwnNetwork(net, "name", 5, 3, 28, MEAN, STD), [pictures(2)])[0].shape == (2,)
 
 
@@ -599,13 +599,13 @@ def test_a_plain_module_is_refused_and_scored_when_wrapped():
 @pytest.mark.parametrize("batchnorm", ["eval", "train"])
 def test_a_class_without_candidates_has_no_scores_and_changes_no_other(batchnorm):
     images = pictures(6)
-    whole = scorer(batchnorm=batchnorm)(copy_of(SETTLED()), [images])
-    found = scorer(batchnorm=batchnorm)(copy_of(SETTLED()), [images[:0], images, images[:0]])
-    assert [len(scores) for scores in found] == [0, 6, 0] and torch.equal(found[1], whole[0])
+    (expected,) = scorer(batchnorm=batchnorm)(copy_of(SETTLED()), [images])
+    scores = scorer(batchnorm=batchnorm)(copy_of(SETTLED()), [images[:0], images, images[:0]])
+    assert list(map(len, scores)) == [0, 6, 0] and torch.equal(scores[1], expected)
 
 
 @pytest.mark.parametrize("how", [{}, {"view_space": "normalized"}, {"batchnorm": "train"}])
 def test_float_images_have_the_scores_of_the_same_pixels(how):
     images = pictures(6)
-    of_pixels, of_floats = (scorer(**how)(copy_of(SETTLED()), [of])[0] for of in (images, images / 255))
-    torch.testing.assert_close(of_floats, of_pixels)
+    expected, scores = (scorer(**how)(copy_of(SETTLED()), [x])[0] for x in (images, images / 255))
+    torch.testing.assert_close(scores, expected)

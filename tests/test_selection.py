@@ -18,11 +18,11 @@ def scores_and_k(draw):
 
 
 def ascending(scores):
-    return sorted(range(len(scores)), key=lambda place: scores[place])  # Python's sort keeps the order of equals
+    return sorted(range(len(scores)), key=lambda i: scores[i])  # Python's sort keeps the order of equals
 
 
 def descending(scores):
-    return sorted(range(len(scores)), key=lambda place: -scores[place])
+    return sorted(range(len(scores)), key=lambda i: -scores[i])
 
 
 @settings(deadline=None)
@@ -31,8 +31,8 @@ def test_bottom_and_top_keep_the_least_and_the_most_uncertain_in_order(given):
     scores, k = given
     for rule, order in ((bottom_k, ascending), (top_k, descending)):
         given = torch.tensor(scores, dtype=torch.float64)
-        kept = rule(given, k)
-        assert kept.tolist() == order(scores)[:k] and kept.dtype == torch.int64
+        selected = rule(given, k)
+        assert selected.tolist() == order(scores)[:k] and selected.dtype == torch.int64
         assert given.tolist() == scores
 
 
@@ -40,9 +40,9 @@ def test_bottom_and_top_keep_the_least_and_the_most_uncertain_in_order(given):
 @given(given=scores_and_k())
 def test_step_is_evenly_spaced_over_the_sorted_candidates_ends_included(given):
     scores, k = given
-    kept, order = step_sized(torch.tensor(scores, dtype=torch.float64), k), ascending(scores)
-    ranks = [order.index(place) for place in kept.tolist()]
-    assert len(ranks) == k and kept.dtype == torch.int64
+    selected, order = step_sized(torch.tensor(scores, dtype=torch.float64), k), ascending(scores)
+    ranks = [order.index(i) for i in selected.tolist()]
+    assert len(ranks) == k and selected.dtype == torch.int64
     if k >= 2:
         gaps = np.diff(ranks)
         assert ranks[-1] == len(scores) - 1

@@ -1,4 +1,4 @@
-"""The stream: its training images, its test images and their order. Each image encodes its own identity."""
+"""The stream: its training images, its test images and their order. Each image encodes its split and index."""
 
 import itertools
 
@@ -32,11 +32,11 @@ def identities(images_NCHW):
     return list(zip(blue.tolist(), (red + 256 * green).tolist(), strict=True))
 
 
-def places_in(images_NCHW, split):
+def indices_in(images_NCHW, split):
     """Indices of images that must all be of one split."""
-    found = identities(images_NCHW)
-    assert {origin for origin, _ in found} <= {split}
-    return [place for _, place in found]
+    splits_and_indices = identities(images_NCHW)
+    assert {origin for origin, _ in splits_and_indices} <= {split}
+    return [index for _, index in splits_and_indices]
 
 
 def dataset(sizes, test_sizes=None, validation_sizes=None):
@@ -54,19 +54,19 @@ def dataset(sizes, test_sizes=None, validation_sizes=None):
 
 def images_learnt(stream):
     """Indices of all images in the stream's batches, in their order."""
-    return [place for task in stream for batch in task for place in places_in(batch.images, TRAIN)]
+    return [index for task in stream for batch in task for index in indices_in(batch.images, TRAIN)]
 
 
 def images_tested(stream, split=TEST):
-    return [place for task in stream for place in places_in(task.test_images, split)]
+    return [index for task in stream for index in indices_in(task.test_images, split)]
 
 
 def labels_learnt(stream):
     """The label of each training index in the tasks, including the incomplete last batch."""
     return {
-        place: label
+        index: label
         for task in stream
-        for place, label in zip(places_in(task.images, TRAIN), task.labels.tolist(), strict=True)
+        for index, label in zip(indices_in(task.images, TRAIN), task.labels.tolist(), strict=True)
     }
 
 
@@ -92,15 +92,15 @@ def test_tasks_split_the_classes_and_their_batches_show_each_training_image_at_m
     assert sorted(stream.class_order) == [0, 1, 2, 3] and len(stream) == choice["n_tasks"]
     for number, task in enumerate(stream):
         for batch in task:
-            assert batch.positions.tolist() == places_in(batch.images, TRAIN) and len(batch) == batch_size
+            assert batch.positions.tolist() == indices_in(batch.images, TRAIN) and len(batch) == batch_size
             assert batch.labels.tolist() == batch.host_labels.tolist() == data.train_labels[batch.positions].tolist()
             assert set(batch.labels.tolist()) <= set(task.classes)
             assert batch.task == task.number == number
         left_in = sum(sizes[c] - int(0.05 * sizes[c]) for c in task.classes)
-        assert len(set(places_in(task.images, TRAIN))) == len(task.images) == left_in
+        assert len(set(indices_in(task.images, TRAIN))) == len(task.images) == left_in
         assert len(task) * batch_size + task.n_left_out == left_in and task.n_left_out < batch_size
-        places = places_in(task.test_images, TEST)
-        assert task.test_labels.tolist() == data.test_labels[places].tolist()
+        indices = indices_in(task.test_images, TEST)
+        assert task.test_labels.tolist() == data.test_labels[indices].tolist()
         assert set(task.test_labels.tolist()) == set(task.classes)
     shown = images_learnt(stream)
     assert len(set(shown)) == len(shown) == stream.n_batches * batch_size
@@ -108,14 +108,14 @@ def test_tasks_split_the_classes_and_their_batches_show_each_training_image_at_m
 
 
 @pytest.mark.parametrize("evaluate_on", ["test", "validation"])
-@pytest.mark.parametrize("own_validation", [False, True])
+@pytest.mark.parametrize("has_validation", [False, True])
 @pytest.mark.parametrize("imbalance", [1.0, 0.2])
-def test_no_image_is_both_learnt_and_tested(evaluate_on, own_validation, imbalance):
-    data = dataset([100, 80, 60, 120], [10, 11, 12, 13], [9, 8, 7, 6] if own_validation else None)
+def test_no_image_is_both_learnt_and_tested(evaluate_on, has_validation, imbalance):
+    data = dataset([100, 80, 60, 120], [10, 11, 12, 13], [9, 8, 7, 6] if has_validation else None)
     stream = ClassIncrementalStream(data, 2, imbalance=imbalance, evaluate_on=evaluate_on, seed=5)
 
-    learnt = {found for task in stream for found in identities(task.images)}
-    tested = [found for task in stream for found in identities(task.test_images)]
+    learnt = {image for task in stream for image in identities(task.images)}
+    tested = [image for task in stream for image in identities(task.test_images)]
     assert len(set(tested)) == len(tested)
     assert learnt.isdisjoint(tested)
     assert {split for split, _ in learnt} == {TRAIN}
@@ -130,13 +130,13 @@ def test_the_last_images_of_each_shuffled_class_are_held_out(sizes, share, seed)
     draw = np.random.default_rng(seed_for(seed, "validation"))
     shuffled = [draw.permutation(np.flatnonzero(data.train_labels == c)) for c in range(4)]
     n_learnt = [n - int(share * n) for n in sizes]
-    for task, (held_out, of_validation) in zip(stream, stream.validation_tests(), strict=True):
+    for task, (held_out, labels) in zip(stream, stream.validation_tests(), strict=True):
         learnt = np.concatenate([shuffled[c][: n_learnt[c]] for c in task.classes])
         order = np.random.default_rng(seed_for(seed, f"batches of task {task.number}"))
         assert task.positions.tolist() == order.permutation(learnt).tolist()
-        places = places_in(held_out, TRAIN) if len(held_out) else []
-        assert sorted(places) == sorted(np.concatenate([shuffled[c][n_learnt[c] :] for c in task.classes]).tolist())
-        assert of_validation.tolist() == data.train_labels[places].tolist()
+        indices = indices_in(held_out, TRAIN) if len(held_out) else []
+        assert sorted(indices) == sorted(np.concatenate([shuffled[c][n_learnt[c] :] for c in task.classes]).tolist())
+        assert labels.tolist() == data.train_labels[indices].tolist()
 
 
 @pytest.mark.parametrize(("share", "held_out"), [(0.29, 29), (0.285, 28), (0.07, 7), (0.05, 5)])
@@ -147,13 +147,13 @@ def test_a_share_that_is_a_whole_number_of_images_holds_out_this_number(share, h
     assert np.bincount(data.train_labels[images_tested(stream, TRAIN)]).tolist() == [held_out] * 4
 
 
-def test_a_data_set_with_a_validation_set_of_its_own_holds_out_nothing_more():
+def test_a_data_set_with_a_validation_set_holds_out_nothing_more():
     data = dataset([100, 80, 60, 120], validation_sizes=[5, 6, 7, 8])
     stream = ClassIncrementalStream(data, 2, seed=5, evaluate_on="validation")
     assert sorted(labels_learnt(stream)) == list(range(360))
     assert sorted(images_tested(stream, VALIDATION)) == list(range(26))
     for task in stream:
-        assert task.test_labels.tolist() == data.val_labels[places_in(task.test_images, VALIDATION)].tolist()
+        assert task.test_labels.tolist() == data.val_labels[indices_in(task.test_images, VALIDATION)].tolist()
 
 
 def test_the_long_tail_of_cifar10_has_the_counts_of_the_formula():
@@ -221,8 +221,8 @@ def test_class_order_held_out_images_and_batch_order_are_drawn_separately():
     # same.
     order = ClassIncrementalStream(dataset([30] * 4), 2, seed=9).class_order
     sizes = [0] * 4
-    for place, c in enumerate(order):
-        sizes[c] = 90 - 10 * place
+    for rank, c in enumerate(order):
+        sizes[c] = 90 - 10 * rank
     data = dataset(sizes)
 
     def stream(**changes):
@@ -237,9 +237,9 @@ def test_class_order_held_out_images_and_batch_order_are_drawn_separately():
         assert changed.class_order == order
         assert sorted(images_tested(changed, TRAIN)) == held_out
 
-    # The arrival order is the same whether images are held out or the data set has its own validation set.
-    with_own = dataset(sizes, validation_sizes=[5] * 4)
-    assert images_learnt(ClassIncrementalStream(with_own, 2, seed=9)) == images_learnt(stream(validation=0.0))
+    # The arrival order is the same whether images are held out or the data set has a validation set.
+    with_validation = dataset(sizes, validation_sizes=[5] * 4)
+    assert images_learnt(ClassIncrementalStream(with_validation, 2, seed=9)) == images_learnt(stream(validation=0.0))
 
 
 def test_two_purposes_never_share_their_draws():
@@ -278,9 +278,9 @@ def test_an_argument_that_is_unknown_or_does_not_fit_the_images_is_refused(
 @pytest.mark.parametrize("boundaries", BOUNDARIES)
 def test_the_blur_of_a_stream_has_the_default_of_its_configuration(boundaries):
     data, blur = dataset([40] * 4), Config(boundaries=boundaries).blur
-    found, expected = (ClassIncrementalStream(data, 2, boundaries=boundaries, **of) for of in ({}, {"blur": blur}))
-    assert images_learnt(found) == images_learnt(expected)
-    mixed = [set(task.host_labels.tolist()) > set(task.classes) for task in found]
+    streams = [ClassIncrementalStream(data, 2, boundaries=boundaries, **fields) for fields in ({}, {"blur": blur})]
+    assert images_learnt(streams[0]) == images_learnt(streams[1])
+    mixed = [set(task.host_labels.tolist()) > set(task.classes) for task in streams[0]]
     assert mixed == [boundaries != "clear"] * 2
 
 
@@ -333,4 +333,4 @@ def test_joint_training_mixes_the_images_of_all_tasks_and_nothing_else():
         assert mixed.test_labels.tolist() == task.test_labels.tolist()
         assert set(mixed.host_labels.tolist()) == {0, 1, 2, 3}
         assert mixed.labels.tolist() == mixed.host_labels.tolist() == images.train_labels[mixed.positions].tolist()
-        assert places_in(mixed.images, TRAIN) == mixed.positions.tolist()
+        assert indices_in(mixed.images, TRAIN) == mixed.positions.tolist()

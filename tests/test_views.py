@@ -39,8 +39,8 @@ def torchvision_arguments(parameters, size):
     scales = 1 / torch.linalg.vector_norm(turn[..., 0, :], dim=-1)
     translations = -torch.linalg.solve(turn, affine[..., 2])
     last = 1 - 2 / size  # the image's corners as torchvision names them, pixels 0 and size - 1, in grid coordinates
-    own = torch.tensor([[-1, -1, 1], [last, -1, 1], [last, last, 1], [-1, last, 1]], dtype=torch.float64)
-    corners = own @ torch.linalg.inv(parameters.homography.double()).mT
+    image_corners = torch.tensor([[-1, -1, 1], [last, -1, 1], [last, last, 1], [-1, last, 1]], dtype=torch.float64)
+    corners = image_corners @ torch.linalg.inv(parameters.homography.double()).mT
     corners = corners[..., :2] / corners[..., 2:] + size / 2
     torch.testing.assert_close(translations, translations.round(), atol=1e-3, rtol=0)
     torch.testing.assert_close(corners, corners.round(), atol=1e-3, rtol=0)
@@ -51,7 +51,7 @@ def torchvision_views(images, parameters, fill):
     """The 12 views by torchvision's functions, one image and one view at a time."""
     size = images.shape[-1]
     angles, scales, translations, corners = torchvision_arguments(parameters, size)
-    own_corners = [[0, 0], [size - 1, 0], [size - 1, size - 1], [0, size - 1]]
+    image_corners = [[0, 0], [size - 1, 0], [size - 1, size - 1], [0, size - 1]]
     result = []
     for i, image in enumerate(images):
         hflip, vflip, perspective, invert = parameters.applied[i].tolist()
@@ -64,7 +64,7 @@ def torchvision_views(images, parameters, fill):
                 F.vflip(image) if vflip else image,
                 *(F.rotate(image, -angle, fill=0) for angle in angles[i, :3].tolist()),
                 F.adjust_brightness(image, parameters.brightness[i].item()),
-                F.perspective(image, own_corners, corners[i].int().tolist(), fill=0) if perspective else image,
+                F.perspective(image, image_corners, corners[i].int().tolist(), fill=0) if perspective else image,
                 F.affine(
                     image, angles[i, 3].item(), translations[i, 3].int().tolist(), scales[i, 3].item(), [0.0, 0.0]
                 ),
@@ -144,7 +144,7 @@ def torchvision_draws(n, size):
             | {f"applied {k}": rng.integers(2) for k in range(4)}
             | {"crop 00": left, "crop 01": top, "crop 10": width, "crop 11": height}
         )
-    return {name: np.array([one[name] for one in drawn], dtype=float) for name in drawn[0]}
+    return {name: np.array([row[name] for row in drawn], dtype=float) for name in drawn[0]}
 
 
 @pytest.mark.parametrize("size", [28, 33])
@@ -205,10 +205,10 @@ def test_views_of_images_in_the_unit_range_stay_in_it(seed, n, channels, size, s
     assert torch.equal(images, before)
 
 
-def test_each_image_has_draws_of_its_own():
+def test_each_image_has_separate_draws():
     twins = noise(1).expand(32, -1, -1, -1)
-    for name, of_twins in zip(VIEWS, views.perturb(twins, torch.Generator().manual_seed(0)), strict=True):
-        assert len({image.numpy().tobytes() for image in of_twins}) > 1, name
+    for name, twin_views in zip(VIEWS, views.perturb(twins, torch.Generator().manual_seed(0)), strict=True):
+        assert len({image.numpy().tobytes() for image in twin_views}) > 1, name
 
 
 def test_shared_draws_treat_all_images_alike():
@@ -300,8 +300,8 @@ def test_fixed_draws_are_those_of_splitmix64(seed, monkeypatch):
     views.draw_fixed(torch.tensor([3]), 32, seed, turn=2)
     n = given[0].shape[1]
     for uniforms, turn, names in zip(given, (0, 2), ((0, 3, 49_999), (3,)), strict=True):
-        places = [[(turn << 40) + name * n + 1 + i for i in range(n)] for name in names]
-        expected = [[(splitmix64(seed + 0x9E3779B97F4A7C15 * p) >> 11) / 2**53 for p in row] for row in places]
+        indices = [[(turn << 40) + name * n + 1 + i for i in range(n)] for name in names]
+        expected = [[(splitmix64(seed + 0x9E3779B97F4A7C15 * p) >> 11) / 2**53 for p in row] for row in indices]
         assert uniforms.tolist() == expected
 
 
