@@ -20,8 +20,8 @@ def atypical(features_ND, labels_N):
     """Distance of the features from the mean of the class."""
     distances_N = torch.zeros(len(labels_N))
     for label in labels_N.unique():
-        of_class = features_ND[labels_N == label]
-        distances_N[labels_N == label] = (of_class - of_class.mean(0)).norm(dim=1)
+        features_CD = features_ND[labels_N == label]
+        distances_N[labels_N == label] = (features_CD - features_CD.mean(0)).norm(dim=1)
     return distances_N
 
 

@@ -81,7 +81,7 @@ def test_flags_override_the_published_code_which_overrides_a_file(here, cli):
     assert only_record(here / "runs").config == Config(**expected)
 
 
-def test_flags_beyond_a_record_decide_again_what_it_did_not_choose(here, cli):
+def test_flags_with_a_record_choose_its_defaults_again(here, cli):
     """As with `Config.replace`: the record had dropout only because of its score MC."""
     (here / "mc.json").write_text(Config(dataset="tiny.npz", n_tasks=2, memory_size=8, score="MC").to_json())
     assert cli("run", "--config", "mc.json", "--score", "BI", "--method", "agem", "--device", "cpu")[0] == 0

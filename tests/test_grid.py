@@ -11,7 +11,7 @@ from ucl import Config, InputError
 GRID = {"dataset": "digits", "score": ["BI", "EN"], "lr": [0.1, 0.05], "seed": [0, 1, 2]}
 
 
-def test_it_is_every_combination_once_and_seed_after_seed():
+def test_a_grid_is_every_combination_once_with_the_seed_changing_last():
     runs = ucl.grid(GRID)
     assert [c.seed for c in runs] == [0] * 4 + [1] * 4 + [2] * 4
     assert [(c.score, c.lr) for c in runs[:4]] == [("BI", 0.1), ("BI", 0.05), ("EN", 0.1), ("EN", 0.05)]
@@ -54,13 +54,13 @@ def test_grids_may_share_fields_and_replace_some_of_them(tmp_path):
     assert [(run.score, run.lr) for run in ucl.grid(tmp_path / "grid.yaml")] == [("EN", 0.2), ("EN", 0.3)]
 
 
-def test_a_record_is_a_grid_of_its_one_run(tmp_path, tiny):
+def test_a_record_is_a_grid_of_one_run(tmp_path, tiny):
     file = tmp_path / "record.json"
     file.write_text(json.dumps({"config": json.loads(tiny.to_json()), "accuracy": [], "readings": {}}))
     assert ucl.grid(file) == [tiny]
 
 
-def test_fields_that_a_configuration_of_all_fields_leaves_at_their_default_may_be_decided_again(tmp_path, tiny):
+def test_default_values_in_a_complete_configuration_do_not_count_as_explicit(tmp_path, tiny):
     file = tmp_path / "grid.json"
     file.write_text(json.dumps({**json.loads(tiny.to_json()), "seed": [0, 1], "lr": [0.1, 0.05]}))
     runs = ucl.grid(file)

@@ -127,7 +127,7 @@ def holders(store):
 # What is run
 
 
-def test_what_the_store_lacks_is_run_and_no_more(tiny, tmp_path):
+def test_only_runs_without_a_record_are_measured(tiny, tmp_path):
     configs = [tiny.replace(seed=seed) for seed in range(3)]
     first = sweep(configs[1:2], tmp_path / "runs", **SWEEP)
     records = sweep(configs, tmp_path / "runs", **SWEEP)
@@ -161,7 +161,7 @@ def test_equal_experiments_run_once_and_each_has_its_record(tiny, tmp_path, caps
     assert [r.config.key for r in records] == [c.key for c in configs] and unique(configs) == configs[:2]
 
 
-def test_threads_are_as_asked_and_afterwards_as_before(tiny, tmp_path):
+def test_the_number_of_threads_is_set_for_a_sweep_and_restored(tiny, tmp_path):
     (record,) = sweep([tiny], tmp_path / "runs", device="cpu", progress=False, threads=2)
     assert record.environment["threads"] == 2
     assert torch.get_num_threads() == 1
@@ -186,9 +186,9 @@ def test_a_run_that_fails_is_named_and_the_others_go_on(tiny, tmp_path, capsys):
     error, store = raised.value, RecordStore(tmp_path / "runs")
     assert [r.config for r in error.records] == [configs[1], configs[4]]
     assert list(error.failures) == [store.path(configs[i]).stem for i in (0, 2, 3)]
-    of_memory, of_score = str(error).splitlines()[1:]  # each error once, with the runs
-    assert "memory_size=2" in of_memory and all(store.path(configs[i]).stem in of_memory for i in (0, 3))
-    assert "ZeroDivisionError: no views, no score" in of_score and "counted.py" in of_score
+    memory_line, score_line = str(error).splitlines()[1:]  # each error once, with the runs
+    assert "memory_size=2" in memory_line and all(store.path(configs[i]).stem in memory_line for i in (0, 3))
+    assert "ZeroDivisionError: no views, no score" in score_line and "counted.py" in score_line
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
     assert ", M=2, CBR, seed 0: failed: memory_size=2" in capsys.readouterr().err
     assert not list(store.folder.glob(".*"))
@@ -400,13 +400,13 @@ def start(tmp_path):
 
 
 def test_two_sweeps_on_one_store_run_each_experiment_once_and_agree(tiny, tmp_path, calls, undisturbed, start):
-    expected, calls_a_run = undisturbed
+    expected, calls_per_run = undisturbed
     configs = scored(tiny, seeds=range(4))
     sweeps = [start(some, 1, PAUSE="0.01") for some in (configs, configs[::-1])]
     reported = [process.communicate(timeout=120)[1] for process in sweeps]
     assert 0 in [process.returncode for process in sweeps]  # one may end while the other measures the last run
     assert sorted(re.findall(r"seed (\d): A ", "".join(reported))) == list("0123")
-    assert calls() == 4 * calls_a_run
+    assert calls() == 4 * calls_per_run
     assert results(RecordStore(tmp_path / "runs")) == expected
     assert not list((tmp_path / "runs").glob(".*"))
 
@@ -469,7 +469,7 @@ def test_on_dask_workers_killed_at_any_moment_nothing_is_lost(tiny, tmp_path, mo
     """A real scheduler with two worker processes, restarted by their nannies."""
     distributed = pytest.importorskip("distributed")
     monkeypatch.setenv("PAUSE", "0.1")
-    expected, calls_a_run = undisturbed
+    expected, calls_per_run = undisturbed
     where = dict(processes=True, n_workers=2, threads_per_worker=1, dashboard_address=None, host="127.0.0.1")
     with (
         distributed.LocalCluster(**where, silence_logs=50) as cluster,
@@ -477,7 +477,7 @@ def test_on_dask_workers_killed_at_any_moment_nothing_is_lost(tiny, tmp_path, mo
     ):
         calm = results(sweep(scored(tiny, seeds=range(2)), tmp_path / "calm", executor, **SWEEP))
         assert calm.items() <= expected.items() and len(calm) == 2
-        assert calls() == 2 * calls_a_run
+        assert calls() == 2 * calls_per_run
         thread, killed = killer(tmp_path / "killed", max(1, KILLS // 2))
         try:
             sweep(scored(tiny, seeds=range(4)), tmp_path / "killed", executor, **SWEEP)

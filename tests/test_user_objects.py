@@ -29,7 +29,7 @@ import numpy as np
 def spread(logits_PNC):
     return helper.top(logits_PNC).std(0)
 
-def of_two(logits_PNC, labels):
+def two_inputs(logits_PNC, labels):
     return labels
 
 def per_image(losses_N):
@@ -264,7 +264,7 @@ def test_the_arguments_are_read_as_they_were_written_in_any_order(arguments):
 # Refusals: exit code 2 and one line; (path of a score, a part of the line that names the cause)
 
 REFUSED = {
-    "mine:of_two": "'labels'",
+    "mine:two_inputs": "'labels'",
     "mine:per_image": "'losses'",
     "mine:Mean": "too many positional arguments",
     "mine:number": "number",

@@ -129,10 +129,10 @@ def build_model(config: Config, dataset: datasets.ImageDataset, device: torch.de
 def build_method(config: Config, model: Network, graphs: bool = False) -> Method:
     """The method of a configuration; the seed determines what it replays."""
     path = config.user_objects.get("method", "")
-    kind: Callable[..., Method] = find_user_object("method", path) if path else METHODS[config.method]
+    create: Callable[..., Method] = find_user_object("method", path) if path else METHODS[config.method]
     fields = {name: getattr(config, name) for name in method_row(config.method).uses}
     with user_objects.attribute_errors_to("method", path):
-        method = kind(model, config.lr, seed_for(config.seed, "replay"), config.updates, graphs, **fields)
+        method = create(model, config.lr, seed_for(config.seed, "replay"), config.updates, graphs, **fields)
     if config.augmentation == "randaugment":
         method.augment = RandAugment(seed_for(config.seed, "augmentation"))  # type: ignore[method-assign]
         # Memory samples have their own draws, so that the batches do not depend on what a method replays.

@@ -439,9 +439,9 @@ def is_user_object(value: object) -> bool:
 
 
 def check_name(name: str, value: object, known: Iterable[str]) -> None:
-    """Check that a field of `USER_OBJECTS` has a known name.
+    """Check that the value of a field of `USER_OBJECTS` is a known name.
 
     Raises:
-        InputError: it has not; the message says that a user object is allowed, too.
+        InputError: the name is unknown; the message says that a user object is allowed, too.
     """
     one_of(name, value, known, f"{name} (your own goes by package.module:{USER_OBJECTS[name]})")

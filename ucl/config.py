@@ -225,7 +225,7 @@ class Config(Fields):
         is_scored = method.has_memory and "score" in policy.uses
         return {
             "n_tasks": row.n_tasks,
-            "memory_size": (is_long_tailed and row.long_tailed_memory) or row.memory_size,
+            "memory_size": (row.long_tailed_memory if is_long_tailed else None) or row.memory_size,
             "class_order": row.class_order,
             "imbalance": 0.1 if is_long_tailed else 1.0,
             "balanced_accuracy": row.balanced_accuracy,

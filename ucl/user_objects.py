@@ -250,7 +250,7 @@ def call(field: str, path: str, function: Callable[..., Any], *arguments: Any, *
 def attribute_errors_to(field: str, path: str, given: str = "") -> Iterator[None]:
     """Within the block, an error becomes an `InputError` that names one of the user's objects and the line.
 
-    Of nested blocks, the innermost one names its object. With an empty path, the block changes nothing. `given` is
+    In nested blocks, the innermost names its object. With an empty path, the block changes nothing. `given` is
     what the object got, such as "images (2, 3, 32, 32)".
     """
     try:
@@ -335,7 +335,7 @@ def find_by_name(field: str, path: str, known: Sequence[str]) -> Callable[..., A
 
     Raises:
         InputError: see `find`; or the function has another parameter without a default value, or none at all; or its
-            first parameter has a name that is similar to another known name than the first one.
+            first parameter has a name that is similar to a known name other than the first.
     """
     wanted = f"function of ({known[0]}), which may ask for {', '.join(known[1:])} too"
     function = _checked(field, path, known, wanted, lambda function: ByName(function, known).check())

@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             program, warnings.showwarning = options.verb.prog, show_warning
             with exits_are_failures():  # User's code, such as a score, does not decide the exit code.
                 code: int = options.command(options)
-            print(end="", flush=True)  # Python would do this when it ends, where an error is not answered as below.
+            print(end="", flush=True)  # Python would do this at exit, where an error is not handled as below.
             return code
     except UserExit as error:
         return refuse(program, str(error))

@@ -60,7 +60,7 @@ def averages(table: pd.DataFrame, by: Sequence[str], measures: Sequence[str]) ->
     for name in measures:
         if table.loc[table["n"] > 0, name].isna().any():
             lines.append(f"{name} is empty where a run of the row does not have it, see ucl results --help")
-    return "\n".join([*([", ".join(above)] if above else []), *lines])
+    return "\n".join([", ".join(above), *lines] if above else lines)
 
 
 def mixed_machines(records: pd.DataFrame, by: Sequence[str]) -> list[str]:

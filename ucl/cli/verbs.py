@@ -50,8 +50,8 @@ def run(options: argparse.Namespace) -> int:
         raise InputError("config", options.config, f"has {1 + len(others)} runs; run them with ucl sweep --config")
     config = start.replace(**{**(ucl.paper.PUBLISHED_CODE if options.published_code else {}), **given})
     for name in sorted(given.keys() & config.idle.keys()):
-        decides = config.idle[name]
-        cause = f"{decides}={as_text(getattr(config, decides))}"
+        deciding = config.idle[name]
+        cause = f"{deciding}={as_text(getattr(config, deciding))}"
         show_note(f"{name}={as_text(given[name])} has no effect: {cause}")
     store = RecordStore(options.store, options.data)
     stored = store.lookup(config)
@@ -216,8 +216,8 @@ def benchmark(options: argparse.Namespace) -> int:
     facts = table.iloc[0]
     torch.set_num_threads(int(facts["threads"]))  # `measure.benchmark` has restored the number from before it.
     times = updates.update_times(device=resolve_device(given.get("device", "auto")))
-    of_machine = times.assign(processor=processor_of(facts.to_dict()), threads=facts["threads"])
-    of_machine.to_csv(files[-1], index=False, float_format="%.3g")
+    described = times.assign(processor=processor_of(facts.to_dict()), threads=facts["threads"])
+    described.to_csv(files[-1], index=False, float_format="%.3g")
     print(
         report.summary(table), "memory update without scoring:", times.round(2).to_string(index=False), *files, sep="\n"
     )  # at the end, as it fails on a closed pipe
@@ -238,7 +238,7 @@ def data_list(options: argparse.Namespace) -> int:
 def data_check(options: argparse.Namespace) -> int:
     """Print the contents of data sets, which are downloaded first if they are not here.
 
-    All data sets are read, also after one that cannot be used; returns 2 if there was such a one.
+    Every data set is read, even after one that cannot be used; returns 2 in that case.
     """
     code = 0
     for name in options.dataset:

@@ -108,7 +108,8 @@ class Record:
         peak = self.environment.get("peak_memory_mib")  # Records do not need to have it.
         seconds = f"{self.timing['total']:.1f} s, {1000 * self.seconds_per_batch:.1f} ms per batch"
         lines += [seconds + ("" if peak is None else f", peak memory {peak} MiB")]
-        return "\n".join([*lines, *([f"warning: {self.warning}"] if self.warning else [])])
+        lines += [f"warning: {self.warning}"] if self.warning else []
+        return "\n".join(lines)
 
     @property
     def name(self) -> str:
@@ -225,7 +226,7 @@ class Record:
 
     @property
     def identity(self) -> tuple[str, Version]:
-        """What identifies the result: equal for records of one run, on equal images, by equal code of the user."""
+        """What identifies the result: equal for records of one run, with equal images and user code."""
         return self.config.without_further_tests.experiment, self.version
 
     @property
@@ -373,7 +374,7 @@ def _sha256(content: dict[str, Any]) -> str:
 
 
 def _only_answer(recall_C: np.ndarray) -> int | None:
-    """The class that a network predicts for every test image, or None; None also if only one class is tested."""
+    """The class that a network predicts for every test image; None otherwise, and if only one class is tested."""
     (recalled,) = np.nonzero(recall_C > 0)
     one_of_many = len(recalled) == 1 and recall_C[recalled[0]] == 1 and np.count_nonzero(~np.isnan(recall_C)) > 1
     return int(recalled[0]) if one_of_many else None

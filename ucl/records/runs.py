@@ -122,5 +122,4 @@ def listed(values: Iterable[Any]) -> str:
         return (0, value, "") if is_number else (1, 0, str(value))
 
     distinct = sorted({"empty" if value is None or value == "" else value for value in values}, key=rank)
-    shown = [as_text(value) for value in distinct[:6]]
-    return ", ".join([*shown, *(["…"] if len(distinct) > 6 else [])])
+    return ", ".join(as_text(value) for value in distinct[:6]) + (", …" if len(distinct) > 6 else "")

@@ -117,10 +117,10 @@ class RecordStore:
         return runs
 
     def _records(self, configs: list[Config]) -> dict[str, list[tuple[Path, Record]]]:
-        """The records that may count for some experiments, by `Config.experiment`, in the order of their ranks.
+        """The records that may count for some experiments, by `Config.experiment`, the highest rank last.
 
         The name of a record's file has the experiment's key. A run with further tests, or whose data set was typed as
-        another path, has another key; but the beginning of its name is the same.
+        another path, has another key, but the same beginning of the name.
         """
         keys, beginnings = {config.key for config in configs}, {_beginning(config) for config in configs}
         records = []
@@ -158,7 +158,7 @@ class RecordStore:
         return StoredRun(path, outdated=outdated, note=note)
 
     def _new_path(self, config: Config, version: Version) -> Path:
-        """The file of a new record: that of an earlier record of the experiment in this version, and of no other."""
+        """The file of a new record. It can replace a record of the same experiment and version, and no other file."""
         path = self.path(config)
         if not path.exists():
             return path

@@ -77,8 +77,8 @@ def sweep(
     and a warning says that they were not compared.
 
     Equal experiments (equal `Config.key`) run once. Several sweeps may work on one store at the same time: a sweep
-    skips the runs that another process is measuring. At the end it tries them once more: those that are measured then
-    have their records, those of a killed process are measured, and the others are reported.
+    skips the runs that another process is measuring. At the end it tries them once more, and reports those that are
+    still being measured.
 
     Args:
         configs: the experiments.

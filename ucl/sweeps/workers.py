@@ -32,7 +32,7 @@ IN_A_CHILD = "UCL_CHILD_OF_A_SWEEP"  # an environment variable that the processe
 def in_child_processes(
     configs: Iterable[Config], options: Options, jobs: int, main: str | None
 ) -> Iterator[tuple[Config, Outcome]]:
-    """Measure each run in its own process; processes that are left end with this generator, or this process.
+    """Measure each run in its own process, which ends at the latest with this generator and with this process.
 
     Args:
         configs, options, jobs: see `ucl.sweep`.
