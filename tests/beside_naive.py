@@ -49,7 +49,7 @@ class PlainStep:
         return timed(naive.replay_step, self.model, self.optimizer, images, labels)
 
 
-class SlowWay(PlainStep):
+class NaiveMemory(PlainStep):
     """The slow implementation of ER with BI bottom, starting from the state of a contender of the benchmark."""
 
     def __init__(self, contender, data):
@@ -67,7 +67,7 @@ class SlowWay(PlainStep):
         return step, timed(self.memory.update, self.model, images, labels, positions)
 
 
-def measure(memory_size, rounds, with_slow_way):
+def measure(memory_size, rounds, with_naive):
     """Return a row for each variant, task and round: milliseconds of the training step and of the memory update."""
     base = Config(dataset="cifar10", memory_size=memory_size)
     variants = {"ER": base.replace(population="reservoir")}
@@ -78,7 +78,7 @@ def measure(memory_size, rounds, with_slow_way):
     rows = []
     for task in stream:
         contenders = {variant: Contender(c, data, stream.tasks[: task.number + 1]) for variant, c in variants.items()}
-        slow = SlowWay(contenders["BI refresh 1 float32"], data) if with_slow_way else None
+        slow = NaiveMemory(contenders["BI refresh 1 float32"], data) if with_naive else None
         for turn, batch in zip(range(rounds + 1), itertools.cycle(task)):
             times = {}
             for variant, c in contenders.items():
@@ -128,7 +128,7 @@ def main():
     tables = [medians(measure_steps(20 * options.rounds)).assign(memory_size=500)]
     print(tables[0][["variant", "step_ms"]].round(2), flush=True)
     for size in options.memory_sizes:
-        table = medians(measure(size, options.rounds, with_slow_way=size == options.memory_sizes[0]))
+        table = medians(measure(size, options.rounds, with_naive=size == options.memory_sizes[0]))
         tables.append(table.assign(memory_size=size))
         means = table.groupby("variant", sort=False)["whole_ms"].mean()
         print(pd.DataFrame({"ms": means, "times ER": means / means["ER"]}).round(2), flush=True)

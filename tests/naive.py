@@ -1,4 +1,4 @@
-"""The slow way, in torchvision and plain torch: the package must give equal results, and is timed against it.
+"""The slow implementation, in torchvision and plain torch: the package must give equal results in less time.
 
 - `published_scores` with `published_views`: an update as the paper's reference implementation does it. The 12
   transforms are applied one after another. Each is drawn once for all normalised images of a class, and is followed by

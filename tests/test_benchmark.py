@@ -1,4 +1,4 @@
-"""The benchmark's table, and the slow ways that the package must equal and is timed against."""
+"""The benchmark's table, and the slow implementation that the package must equal and is timed against."""
 
 import copy
 import functools
@@ -69,11 +69,11 @@ def trained(n_batches=6):
     return model
 
 
-# The slow ways
+# The slow implementation
 
 
 @pytest.mark.usefixtures("shallow")
-def test_an_uncertainty_memory_keeps_the_samples_that_the_slow_way_keeps():
+def test_an_uncertainty_memory_keeps_the_samples_that_the_slow_implementation_keeps():
     model = network()
     method = ExperienceReplay(model, 0.03)
     scorer = Scorer(bregman_information, ScoringPasses(torch.Generator().manual_seed(1)))

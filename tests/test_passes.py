@@ -61,8 +61,8 @@ def test_logits_and_statistics_are_those_of_plain_passes(size, channels, n_passe
 
 def test_how_many_passes_share_a_convolution_does_not_show(monkeypatch):
     x, results = images_of_passes(7, 6), []
-    for at_once in (1, 12, 100):  # one pass, two passes and all passes at once
-        monkeypatch.setattr(passes, "_AT_ONCE_ON_CPU", at_once)
+    for chunk in (1, 12, 100):  # one pass, two passes and all passes at once
+        monkeypatch.setattr(passes, "_CHUNK_ON_CPU", chunk)
         model = network()
         results.append((TrainingModeNetwork(model).logits(x), model))
     for logits, model in results[1:]:

@@ -14,7 +14,7 @@ from ucl.models.passes import features_of
 from ucl.streams import Task
 
 N_NEIGHBOURS, N_REJECTED, REJECTION = 5, 20, 0.6
-_AT_ONCE = 256  # images of which the features or neighbours are computed at a time
+_CHUNK = 256  # images of which the features or neighbours are computed at a time
 
 
 class HomogeneousBuffer(TaskEndBuffer):
@@ -36,7 +36,7 @@ class HomogeneousBuffer(TaskEndBuffer):
 
     def candidate_scores(self, model: Network, task: Task, n: int) -> Tensor:
         """The ranks of the task's images; stored images keep theirs."""
-        parts = (task.images[start : min(start + _AT_ONCE, n)] for start in range(0, n, _AT_ONCE))
+        parts = (task.images[start : min(start + _CHUNK, n)] for start in range(0, n, _CHUNK))
         neighbours_NK = nearest(torch.cat([features_of(model, part) for part in parts]), N_REJECTED).cpu().numpy()
         ranks_N = homogeneity_ranks(neighbours_NK, task.host_labels[:n], self.draw)
         return torch.cat([self.scores[: self.n_stored].cpu(), torch.from_numpy(ranks_N).double()])
@@ -46,8 +46,8 @@ def nearest(features_ND: Tensor, k: int) -> Tensor:
     """Indices (N, k) of the k other samples, or of all, with the largest cosines of the features; nearest first."""
     features_ND = F.normalize(features_ND, dim=1)
     neighbours = []
-    for start in range(0, len(features_ND), _AT_ONCE):
-        cosines = features_ND[start : start + _AT_ONCE] @ features_ND.T
+    for start in range(0, len(features_ND), _CHUNK):
+        cosines = features_ND[start : start + _CHUNK] @ features_ND.T
         rows = torch.arange(len(cosines), device=cosines.device)
         cosines[rows, start + rows] = -torch.inf
         neighbours.append(cosines.topk(min(k, len(features_ND) - 1)).indices)

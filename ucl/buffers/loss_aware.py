@@ -43,7 +43,7 @@ class LossAwareBuffer(Buffer):
         rest = np.arange(self.store(batch), len(batch))
         enters = self.draw.random(len(rest)) * (self.n_seen + rest + 1) < self.size
         if enters.any():
-            stored, new = (of["loss"].double().cpu().numpy() for of in (self.values, batch.values))
+            stored, new = (values["loss"].double().cpu().numpy() for values in (self.values, batch.values))
             slots = []
             for i in rest[enters]:
                 slots.append(self.draw.choice(self.size, p=leaving_probabilities(stored)))

@@ -16,7 +16,7 @@ from ucl.streams import Task
 
 CUTOUTS, ROTATIONS, SOLARIZED = (8, 16, 24, 32), (45, 90), (128, 64, 32)  # pixels of 32, degrees, values of 255
 N_UNIFORMS = 2 * len(CUTOUTS) + 2 + len(ROTATIONS)
-_AT_ONCE = 32  # images whose views are in memory at a time
+_CHUNK = 32  # images whose views are in memory at a time
 
 
 def every_nth(scores: Tensor, k: int) -> Tensor:
@@ -50,8 +50,8 @@ class RainbowBuffer(TaskEndBuffer):
         """The uncertainty of all candidates."""
         network, scores = in_evaluation_mode(model), []
         for images, end in ((self.images, self.n_stored), (task.images, n)):
-            for start in range(0, end, _AT_ONCE):
-                x_NCHW = to_unit(images[start : min(start + _AT_ONCE, end)])
+            for start in range(0, end, _CHUNK):
+                x_NCHW = to_unit(images[start : min(start + _CHUNK, end)])
                 uniforms = torch.from_numpy(self.draw.random((len(x_NCHW), N_UNIFORMS))).float().to(self.device)
                 views_PNCHW = rainbow_views(x_NCHW, uniforms, model.mean.flatten())
                 logits = network.logits(network.normalize(views_PNCHW.flatten(0, 1)))

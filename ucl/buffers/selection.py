@@ -44,8 +44,8 @@ def step_sized(scores: Tensor, k: int) -> Tensor:
     # i * (n - 1) / (k - 1), rounded half up with whole numbers: distinct ranks for every k <= n.
     ranks = [(2 * i * (n - 1) + k - 1) // (2 * (k - 1)) for i in range(k)] if k > 1 else [0] * k
     # Indexing with a list would wait for the device.
-    at = torch.tensor(ranks, dtype=torch.int64).to(scores.device, non_blocking=True)
-    return torch.argsort(scores, stable=True)[at]
+    indices = torch.tensor(ranks, dtype=torch.int64).to(scores.device, non_blocking=True)
+    return torch.argsort(scores, stable=True)[indices]
 
 
 def _checked(scores: Tensor, k: int) -> int:

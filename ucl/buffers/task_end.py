@@ -61,14 +61,14 @@ class TaskEndBuffer(Buffer):
         before = self.n_stored
         stay, rows = retained[retained < before], retained[retained >= before] - before
         leaving = np.setdiff1d(np.arange(before), stay)
-        batch = self._of_task(task, rows)
+        batch = self._batch_of(task, rows)
         stored = self.store(batch)
         self.replace(leaving, batch, np.arange(stored, len(batch)))
         slots = np.concatenate([stay, np.arange(before, before + stored), leaving])
         candidates = torch.from_numpy(np.concatenate([stay, before + rows]))
         self.scores[torch.from_numpy(slots).to(self.device)] = scores[candidates].to(self.device)
 
-    def _of_task(self, task: Task, rows: np.ndarray) -> Batch:
+    def _batch_of(self, task: Task, rows: np.ndarray) -> Batch:
         """Images of a task as a batch, with all values that some of its batches had."""
         batch = task.part(rows)
         for name in dict.fromkeys(name for values in self._values_seen for name in values):

@@ -35,8 +35,8 @@ class AnytimeEvaluation:
         tests = stream.validation_tests() if every else []
         for task, (_, labels) in zip(stream, tests):
             if not len(labels):
-                nothing = f"task {task.number + 1} has no validation images to test on"
-                raise InputError("evaluate_every", every, f"{nothing}; give 0, or a larger validation share")
+                reason = f"task {task.number + 1} has no validation images to test on"
+                raise InputError("evaluate_every", every, f"{reason}; give 0, or a larger validation share")
         self._images = [images for images, _ in tests]
         self._truth = [labels.cpu().numpy() for _, labels in tests]
         self._batches: list[int] = []

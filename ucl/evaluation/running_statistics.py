@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ucl.buffers import Buffer
-from ucl.machine.determinism import draws_taken_back
+from ucl.machine.determinism import restored_draws
 from ucl.models import Network, to_unit
 from ucl.models.network import norms_of
 from ucl.scorers import ScoringPasses, views
@@ -83,7 +83,7 @@ class TrainingStatistics:
         if not (model.training and torch.is_grad_enabled()):
             return
         # The pass that follows draws the same dropout masks.
-        with torch.no_grad(), draws_taken_back(self._model.mean.device), self._swapped():
+        with torch.no_grad(), restored_draws(self._model.mean.device), self._swapped():
             self._model.logits(self._model.normalize(*inputs))
             self._buffers = _copies(self._model)
         self._has_followed = True

@@ -64,7 +64,7 @@ def load(path: Path, identity: dict[str, Any], device: torch.device) -> dict[str
         None if there is no file, and with a warning if the file is damaged or of another run.
     """
 
-    def onto(storage: Any, location: str) -> Any:
+    def map_location(storage: Any, location: str) -> Any:
         return storage if location == "cpu" else storage.cuda(device)
 
     try:
@@ -72,7 +72,7 @@ def load(path: Path, identity: dict[str, Any], device: torch.device) -> dict[str
             if damaged := zipfile.ZipFile(file).testzip():  # torch does not compare the checksums.
                 raise ValueError(f"{damaged} is damaged: its checksum is wrong")
             file.seek(0)
-            content = torch.load(file, map_location=onto, weights_only=True)
+            content = torch.load(file, map_location=map_location, weights_only=True)
         state, saved = dict(content["state"]), dict(content["identity"])
     except FileNotFoundError:
         return None

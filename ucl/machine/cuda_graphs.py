@@ -61,24 +61,24 @@ class Graphed:
                 with _on(stream):
                     self._function(model, *inputs)
             return
-        held, replay = self._graphs[key]
-        for to, x in zip(held, inputs, strict=True):
+        static, replay = self._graphs[key]
+        for to, x in zip(static, inputs, strict=True):
             to.copy_(x)
         replay()
 
     def _capture(self, key: _Key, inputs: Sequence[Tensor], stream: torch.cuda.Stream) -> bool:
         """Capture a call and execute it from the graph; returns False, with the state unchanged, if that fails."""
-        model, held = key[0], [x.clone() for x in inputs]
+        model, static = key[0], [x.clone() for x in inputs]
         state = [*model.parameters(), *model.buffers()]
         before, draws = _copy(state), torch.cuda.get_rng_state(inputs[0].device)
         try:
             with _on(stream):
-                self._function(model, *held)
+                self._function(model, *static)
             expected = _copy(state)
             _restore(state, before)
             # Not by `_renew`, because the graphs of other inputs draw from the same generator object.
             torch.cuda.set_rng_state(draws, inputs[0].device)
-            replay = _captured(lambda: self._function(model, *held), stream)
+            replay = _captured(lambda: self._function(model, *static), stream)
             replay()
             # NaN equals NaN here, so the steps of a diverging network can be repeated too.
             same = [torch.allclose(x, y, rtol=0, atol=0, equal_nan=True) for x, y in zip(state, expected, strict=True)]
@@ -92,7 +92,7 @@ class Graphed:
             self._plain = True
             self._graphs.clear()
             return False
-        self._graphs[key] = held, replay
+        self._graphs[key] = static, replay
         return True
 
 
@@ -123,11 +123,11 @@ def _stream_of(device: torch.device) -> torch.cuda.Stream:
 @contextmanager
 def _on(stream: torch.cuda.Stream) -> Iterator[None]:
     """Queue the work of the block on `stream`, after the earlier and before the later work of the current stream."""
-    around = torch.cuda.current_stream(stream.device)
-    stream.wait_stream(around)
+    current = torch.cuda.current_stream(stream.device)
+    stream.wait_stream(current)
     with torch.cuda.stream(stream):
         yield
-    around.wait_stream(stream)
+    current.wait_stream(stream)
 
 
 def _captured(function: Callable[[], None], stream: torch.cuda.Stream) -> Callable[[], None]:

@@ -29,7 +29,7 @@ def repeatable(seed: int, device: torch.device) -> Iterator[None]:
 def seeded_draws(seed: int, device: torch.device | str) -> Iterator[None]:
     """Within the block, the global generators have this seed; afterwards their earlier state is restored."""
     device = torch.device(device)
-    with draws_taken_back(device):
+    with restored_draws(device):
         # `torch.manual_seed` seeds all GPUs, also those whose state is not restored.
         torch.manual_seed(seed) if device.type == "cuda" else torch.default_generator.manual_seed(seed)
         np.random.seed(seed % 2**32)
@@ -38,7 +38,7 @@ def seeded_draws(seed: int, device: torch.device | str) -> Iterator[None]:
 
 
 @contextmanager
-def draws_taken_back(device: torch.device) -> Iterator[None]:
+def restored_draws(device: torch.device) -> Iterator[None]:
     """Within the block, the global generators go on from their state; afterwards this state is restored.
 
     They are those of torch, numpy and Python. The package draws from torch's only, a user's code from any of them.

@@ -59,21 +59,21 @@ class _NormalizedRows(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient_NCHW: Tensor) -> tuple[Tensor | None, ...]:
-        if torch.is_grad_enabled():  # Derivatives of these gradients would need the input, which is not kept.
+        if torch.is_grad_enabled():  # Derivatives of these gradients would need the input, which is not stored.
             advice = "call torch.set_num_threads(1) before the forward pass"
             raise RuntimeError(f"no second derivatives (create_graph=True) of BatchNorm2d on several threads; {advice}")
         centred_MR, weight_C, inverse_std_C = ctx.saved_tensors
         gradient_NCHW = gradient_NCHW.contiguous(memory_format=torch.channels_last)
-        onto_NCHW = torch.empty_like(gradient_NCHW)
-        gradient_MR, onto_MR, (channels, width) = _rows(gradient_NCHW), _rows(onto_NCHW), onto_NCHW.shape[1::2]
+        grad_x_NCHW = torch.empty_like(gradient_NCHW)
+        gradient_MR, grad_x_MR, (channels, width) = _rows(gradient_NCHW), _rows(grad_x_NCHW), grad_x_NCHW.shape[1::2]
         n = gradient_NCHW.numel() // channels
         bias_C = _folded(gradient_MR.sum(0), width)
-        slope_C = _folded(torch.mul(gradient_MR, centred_MR, out=onto_MR).sum(0), width) * inverse_std_C
+        slope_C = _folded(torch.mul(gradient_MR, centred_MR, out=grad_x_MR).sum(0), width) * inverse_std_C
         scale_C = weight_C * inverse_std_C
-        mean_R, along_R = (_spread(of_C * scale_C / -n, width) for of_C in (bias_C, slope_C * inverse_std_C))
-        torch.addcmul(mean_R, centred_MR, along_R, out=onto_MR)
-        onto_MR.addcmul_(gradient_MR, _spread(scale_C, width))
-        return onto_NCHW, slope_C, bias_C, None, None, None, None
+        mean_R, along_R = (_spread(x_C * scale_C / -n, width) for x_C in (bias_C, slope_C * inverse_std_C))
+        torch.addcmul(mean_R, centred_MR, along_R, out=grad_x_MR)
+        grad_x_MR.addcmul_(gradient_MR, _spread(scale_C, width))
+        return grad_x_NCHW, slope_C, bias_C, None, None, None, None
 
 
 def _rows(x_NCHW: Tensor) -> Tensor:

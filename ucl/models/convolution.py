@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.grad import conv2d_input
 
-_MOST_COPIED = 2**24  # values, 64 MiB: a weight gradient copies each value of the input once per value of the kernel
+_MAX_COPIED = 2**24  # values, 64 MiB: a weight gradient copies each value of the input once per value of the kernel
 
 
 class Conv2d(nn.Conv2d):
@@ -61,7 +61,7 @@ def _is_slow(conv: nn.Conv2d, x_NCHW: Tensor) -> bool:
         and bool(conv.in_channels % 8 or conv.out_channels % 8)
         and x_NCHW.dtype == torch.float32
         and not torch.is_autocast_enabled()
-        and x_NCHW.numel() * math.prod(conv.kernel_size) <= _MOST_COPIED
+        and x_NCHW.numel() * math.prod(conv.kernel_size) <= _MAX_COPIED
     )
 
 
@@ -77,12 +77,12 @@ class _Convolution(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient_NOHW: Tensor) -> tuple[Tensor | None, ...]:
         x_NCHW, weight = ctx.saved_tensors
-        onto_x = onto_weight = None
+        x_gradient = weight_gradient = None
         if ctx.needs_input_grad[0]:
-            onto_x = conv2d_input(x_NCHW.shape, weight, gradient_NOHW, ctx.stride, ctx.padding)
+            x_gradient = conv2d_input(x_NCHW.shape, weight, gradient_NOHW, ctx.stride, ctx.padding)
         if ctx.needs_input_grad[1]:
-            onto_weight = _weight_gradient(x_NCHW, weight, gradient_NOHW, ctx.stride, ctx.padding)
-        return onto_x, onto_weight, None, None
+            weight_gradient = _weight_gradient(x_NCHW, weight, gradient_NOHW, ctx.stride, ctx.padding)
+        return x_gradient, weight_gradient, None, None
 
 
 def _weight_gradient(

@@ -24,10 +24,10 @@ def convolutions_and_norms(model: SlimResNet18) -> tuple[list[nn.Conv2d], list[n
 
 def in_blocks(model: SlimResNet18, layers: Iterable[Layer]) -> tuple[Layer, list[tuple[Layer, Layer, Layer | None]]]:
     """The layers, one per convolution: that of the stem, and for each block the first, the second and the shortcut."""
-    rest = iter(layers)
-    stem = next(rest)
+    remaining = iter(layers)
+    stem = next(remaining)
     has_shortcut = [len(block.shortcut) > 0 for block in model.blocks]  # type: ignore[arg-type]
-    return stem, [(next(rest), next(rest), next(rest) if has else None) for has in has_shortcut]
+    return stem, [(next(remaining), next(remaining), next(remaining) if has else None) for has in has_shortcut]
 
 
 def images_at_once(n: int, image_size: int) -> int:
@@ -74,18 +74,18 @@ class FoldedNetwork:
         convolutions, norms = convolutions_and_norms(model)
 
         # All channels of the network form one vector: on a GPU, launching an operation costs more than computing it.
-        def of_all(name: str) -> Tensor:
+        def joined(name: str) -> Tensor:
             return torch.cat([getattr(norm, name) for norm in norms])
 
-        scale = of_all("weight") * torch.rsqrt(of_all("running_var") + norms[0].eps)
-        bias = (of_all("bias") - of_all("running_mean") * scale).to(self.dtype)
+        scale = joined("weight") * torch.rsqrt(joined("running_var") + norms[0].eps)
+        bias = (joined("bias") - joined("running_mean") * scale).to(self.dtype)
         sizes = [norm.num_features for norm in norms]
         for conv, scale_C, bias_C in zip(convolutions, scale.split(sizes), bias.split(sizes), strict=True):
             weight = (conv.weight * scale_C.view(-1, 1, 1, 1)).to(self.dtype, memory_format=torch.channels_last)
             assert not isinstance(conv.padding, str)
-            yield *self._filled_up(weight, bias_C), list(conv.padding), list(conv.stride)
+            yield *self._padded(weight, bias_C), list(conv.padding), list(conv.stride)
 
-    def _filled_up(self, weight: Tensor, bias_C: Tensor) -> tuple[Tensor, Tensor]:
+    def _padded(self, weight: Tensor, bias_C: Tensor) -> tuple[Tensor, Tensor]:
         more_out, more_in = (-channels % self._multiple for channels in weight.shape[:2])
         if more_out or more_in:
             return F.pad(weight, (0, 0, 0, 0, 0, more_in, 0, more_out)), F.pad(bias_C, (0, more_out))
@@ -150,7 +150,7 @@ class FoldedNetwork:
 def _multiple_of_channels(device: torch.device, dtype: torch.dtype) -> int:
     """The number of which each layer's number of channels shall be a multiple.
 
-    cuDNN fills up channels by itself, but for that it copies the input of every layer.
+    cuDNN pads channels by itself, but for that it copies the input of every layer.
     """
     return 8 if device.type == "cuda" and dtype == torch.bfloat16 else 1
 

@@ -154,23 +154,23 @@ class OwnNetwork(Network):
         Raises:
             InputError: a part of the user's network can't be copied.
         """
-        twin = memo[id(self)] = type(self).__new__(type(self))
+        copied = memo[id(self)] = type(self).__new__(type(self))
         tensors = [value for layer in self.modules() for value in vars(layer).values() if isinstance(value, Tensor)]
         memo.update((id(value), value.detach()) for value in tensors if not value.is_leaf)
         with user_objects.attribute_errors_to("model", self._path):
-            twin.__setstate__(copy.deepcopy(self.__dict__, memo))
-        return twin
+            copied.__setstate__(copy.deepcopy(self.__dict__, memo))
+        return copied
 
     def logits(self, x_NCHW: Tensor) -> Tensor:
         network, inputs_NCHW = self.network, channels_first(x_NCHW)
         with user_objects.attribute_errors_to("model", self._path, f"images {tuple(x_NCHW.shape)}"):
             # The images are normalised; a call of a network of this package would normalise them again.
             logits_NC = network.logits(inputs_NCHW) if isinstance(network, Network) else network(inputs_NCHW)
-        asked = len(x_NCHW), self._n_classes
-        if not isinstance(logits_NC, Tensor) or logits_NC.shape != asked or not logits_NC.is_floating_point():
+        shape = len(x_NCHW), self._n_classes
+        if not isinstance(logits_NC, Tensor) or logits_NC.shape != shape or not logits_NC.is_floating_point():
             is_tensor = isinstance(logits_NC, Tensor)
             got = f"{logits_NC.dtype} {tuple(logits_NC.shape)}" if is_tensor else type(logits_NC).__name__
-            reason = f"its output for images {tuple(x_NCHW.shape)} is {got}; return float logits of shape {asked}"
+            reason = f"its output for images {tuple(x_NCHW.shape)} is {got}; return float logits of shape {shape}"
             raise self._refusal(reason.replace("torch.", ""))
         return logits_NC
 

@@ -13,7 +13,7 @@ from ucl.models.folded import FoldedNetwork, chunk_size, convolutions_and_norms,
 from ucl.models.network import Network, in_mode
 from ucl.models.slim_resnet import SlimResNet18
 
-_AT_ONCE_ON_CPU, _AT_ONCE_ON_GPU = 256, 4096  # images of 32 x 32 pixels per convolution
+_CHUNK_ON_CPU, _CHUNK_ON_GPU = 256, 4096  # images of 32 x 32 pixels per convolution
 
 
 def in_evaluation_mode(
@@ -130,7 +130,7 @@ class TrainingModeNetwork:
     @torch.no_grad()
     def __init__(self, model: SlimResNet18, dtype: torch.dtype = torch.float32) -> None:
         self.dtype, self.rate = dtype, model.dropout_rate
-        self._at_once = _AT_ONCE_ON_CPU if model.mean.device.type == "cpu" else _AT_ONCE_ON_GPU
+        self._chunk = _CHUNK_ON_CPU if model.mean.device.type == "cpu" else _CHUNK_ON_GPU
         self._stem, self._blocks = in_blocks(model, self._layers(model))
         self._head = (model.linear.weight.clone(), model.linear.bias.clone())
 
@@ -147,8 +147,8 @@ class TrainingModeNetwork:
 
         Several passes share a convolution, as many as use the caches best. This changes results only by rounding.
         """
-        at_once = max(1, images_at_once(self._at_once, x_PNCHW.shape[-1]) // x_PNCHW.shape[1])
-        return torch.cat([self._passes(part) for part in x_PNCHW.split(at_once)])
+        n_passes = max(1, images_at_once(self._chunk, x_PNCHW.shape[-1]) // x_PNCHW.shape[1])
+        return torch.cat([self._passes(part) for part in x_PNCHW.split(n_passes)])
 
     def _passes(self, x_PNCHW: Tensor) -> Tensor:
         n_passes = len(x_PNCHW)

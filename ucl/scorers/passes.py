@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ucl.errors import InputError, one_of, whole_number
 from ucl.fields import check_fields
-from ucl.machine.determinism import draws_taken_back, seeded_draws
+from ucl.machine.determinism import restored_draws, seeded_draws
 from ucl.models import Network, to_unit
 from ucl.models.folded import images_at_once
 from ucl.models.passes import in_evaluation_mode, in_training_mode
@@ -86,7 +86,7 @@ class ScoringPasses:
                 return torch.cat([network.logits(x).unflatten(0, (self.dropout_passes, -1)) for x in repeated], 1)
         logits_of_draws = []
         # A user's network may draw in evaluation mode, too, which would change the masks of training steps.
-        with draws_taken_back(images_NCHW.device):
+        with restored_draws(images_NCHW.device):
             for parameters in self._draws(images_NCHW, sizes, at_N):
                 inputs = self._view_inputs(model, images_NCHW, parameters)
                 logits = [network.logits(x_PNCHW.flatten(0, 1)).unflatten(0, x_PNCHW.shape[:2]) for x_PNCHW in inputs]

@@ -14,7 +14,7 @@ from torch import Tensor
 from ucl import user_objects
 from ucl.errors import InputError
 from ucl.fields import check_fields
-from ucl.machine.determinism import draws_taken_back
+from ucl.machine.determinism import restored_draws
 from ucl.models import Network
 from ucl.models.passes import in_evaluation_mode
 from ucl.scorers.passes import ScoringPasses, check_arguments
@@ -118,7 +118,7 @@ class Scorer:
         if "features_ND" in names or "losses" in names:
             network = in_evaluation_mode(model, self.passes.dtype)
             x_NCHW = network.normalize(torch.cat(list(candidates)))
-            with draws_taken_back(x_NCHW.device):
+            with restored_draws(x_NCHW.device):
                 if "features_ND" in names:
                     inputs["features_ND"], logits_NC = network.features_and_logits(x_NCHW)
                 else:

@@ -69,8 +69,8 @@ def _fetch_cifar(name: str, file: Path, data_folder: Path) -> None:
 
     source = getattr(torchvision.datasets, name.upper())
     # An official archive in the data folder is used; otherwise only the .npz is stored.
-    is_here = (data_folder / source.filename).is_file()
-    train, test = (source(data_folder if is_here else file.parent, train=part, download=True) for part in (True, False))
+    folder = data_folder if (data_folder / source.filename).is_file() else file.parent
+    train, test = (source(folder, train=part, download=True) for part in (True, False))
     arrays = {"train_images": train.data, "test_images": test.data, "classes": train.classes}
     np.savez(file, train_labels=train.targets, test_labels=test.targets, **arrays)
 

@@ -66,8 +66,8 @@ def decode(
         if not labels:
             raise ValueError(f"has no {split} images; give at least one of each class")
         if max(cropped) > 0.1:
-            many = f"{sum(share > 0.1 for share in cropped)} of {n} images are not square"
-            _log.info("%s: %s; only their middle is used, up to %.0f %% is cropped", source, many, 100 * max(cropped))
+            count = f"{sum(share > 0.1 for share in cropped)} of {n} images are not square"
+            _log.info("%s: %s; only their middle is used, up to %.0f %% is cropped", source, count, 100 * max(cropped))
         arrays |= {f"{split}_images": images, f"{split}_labels": labels}
     keys = [f"{split}_images" for split in splits]
     if all((image == image[..., :1]).all() for key in keys for image in arrays[key]):
