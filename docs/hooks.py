@@ -106,7 +106,7 @@ def rooms() -> list[str]:
 def api_page(room: str) -> str:
     """Markdown of the page of a room, which mkdocstrings fills in; a package has all its modules on it.
 
-    What a package offers is documented where it is defined, so that no name is there twice.
+    What a package offers is documented where it is defined, so that each name is there once.
     """
     modules = sorted(path.stem for path in (ROOT / "ucl" / room).glob("*.py") if path.stem != "__init__")
     options = "{heading_level: 1, members: false}" if modules else "{heading_level: 1}"
@@ -139,8 +139,8 @@ def notebook_page(path: Path) -> tuple[str, dict[str, bytes]]:
     notebook.cells = [cell for cell in notebook.cells if hidden.isdisjoint(cell.metadata.get("tags", []))]
     for cell in notebook.cells:
         # Warnings name the folders of the machine that built the site.
-        cell.outputs = [one for one in cell.get("outputs", []) if one.get("name") != "stderr"]
-        for data in (one.data for one in cell.outputs if "text/html" in one.get("data", {})):
+        cell.outputs = [output for output in cell.get("outputs", []) if output.get("name") != "stderr"]
+        for data in (output.data for output in cell.outputs if "text/html" in output.get("data", {})):
             without_style = re.sub(r"<style\b.*?</style>", "", data["text/html"], flags=re.DOTALL)
             data["text/html"] = re.sub(r"\n\s*\n", "\n", without_style)  # A blank line would end the HTML block.
     exporter = MarkdownExporter(raw_template=TEMPLATE)

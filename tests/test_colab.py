@@ -99,7 +99,7 @@ def set_up(monkeypatch, tmp_path):
 def assert_installed(pip, folder):
     pins, project = str(folder / "pins.txt"), str(folder / "ucl")
     assert pip == [sys.executable, "-m", "pip", "install", "-q", "-c", pins, "-e", project]
-    assert Path(pins).read_text().split() == [f"{name}=={version(name)}" for name in colab.KEPT]
+    assert Path(pins).read_text().split() == [f"{name}=={version(name)}" for name in colab.PINNED]
     assert sys.path[0] == project and Path.cwd() == folder / "ucl" / "notebooks"
     assert not any(name.partition(".")[0] == "ucl" for name in sys.modules)  # The next import is from the project.
 
@@ -180,7 +180,7 @@ def test_what_colab_has_is_within_our_bounds_so_that_nothing_is_replaced():
         for name, asked in dependencies().items()
         if name in there and not asked.specifier.contains(there[name])
     ] == []
-    assert set(colab.KEPT) <= set(there)
+    assert set(colab.PINNED) <= set(there)
 
 
 def test_what_colab_lacks_is_installed_there():

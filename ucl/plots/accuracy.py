@@ -39,10 +39,10 @@ def accuracy_matrices(records: Sequence[Record]) -> Figure:
     mean of the last row.
     """
     same_but_for_seed(records)
-    of_label = by_label(records)
+    groups = by_label(records)
     n_tasks = len(records[0].accuracy)
-    n_columns = min(len(of_label), 6)
-    n_rows = math.ceil(len(of_label) / n_columns)
+    n_columns = min(len(groups), 6)
+    n_rows = math.ceil(len(groups) / n_columns)
     every = math.ceil(n_tasks / 10)
     ticks = [str(task) if task % every == 0 or every == 1 else "" for task in range(1, n_tasks + 1)]
     look: dict[str, Any] = dict(vmin=0, vmax=100, cmap="viridis", square=True, linewidths=0.5, fmt=".0f")
@@ -51,17 +51,17 @@ def accuracy_matrices(records: Sequence[Record]) -> Figure:
     )
     size = (1.0 + 2.4 * n_columns, 2.9 * n_rows)
     figure, axes = plt.subplots(n_rows, n_columns, figsize=size, sharey=True, squeeze=False)
-    for ax in axes.flat[len(of_label) :]:
+    for ax in axes.flat[len(groups) :]:
         ax.set_axis_off()
-    for ax, (label, own) in zip(axes.flat, of_label.items()):
-        counting = [record for record in own if not record.failure] or own
-        mean = 100 * np.mean([record.accuracy for record in counting], axis=0)
+    for ax, (label, runs) in zip(axes.flat, groups.items()):
+        shown = [record for record in runs if not record.failure] or runs
+        mean = 100 * np.mean([record.accuracy for record in shown], axis=0)
         sns.heatmap(mean, ax=ax, cbar=ax is axes[0, -1], cbar_kws={"label": "accuracy [%]", "shrink": 0.8}, **look)
-        a, f = (decimal(100 * np.mean([record.measures()[name] for record in counting])) for name in "AF")
-        balanced = " (balanced),\n" if own[0].config.balanced_accuracy else ", "
-        result = counting[0].failure or f"A {a} %{balanced}F {f} %"
-        left_out = failures(own) if counting is not own else ""
-        name = ", ".join(filter(None, [label, f"n = {len(counting)}" if len(counting) > 1 else "", left_out]))
+        a, f = (decimal(100 * np.mean([record.measures()[name] for record in shown])) for name in "AF")
+        balanced = " (balanced),\n" if runs[0].config.balanced_accuracy else ", "
+        result = shown[0].failure or f"A {a} %{balanced}F {f} %"
+        left_out = failures(runs) if shown is not runs else ""
+        name = ", ".join(filter(None, [label, f"n = {len(shown)}" if len(shown) > 1 else "", left_out]))
         ax.set(title=f"{textwrap.fill(name, 26)}\n{result}", xlabel="tested on task")
     for ax in axes[:, 0]:
         ax.set_ylabel("after learning task")
@@ -124,7 +124,7 @@ def accuracy_over_batches(records: Sequence[Record]) -> Figure:
 def _draw_means(figure: Figure, records: Sequence[Record], rows: Sequence[tuple], seen: str, **look: Any) -> None:
     """Draw lines of means with bands of one sample standard deviation, and the legend and titles of the two panels.
 
-    A row is a method's label, the number of the test, its place on the x axis, and the accuracy on all tasks seen so
+    A row is a method's label, the number of the test, its position on the x axis, and the accuracy on all tasks seen so
     far and on the first task.
     """
     table = pd.DataFrame(rows, columns=["label", "test", "x", "seen", "first"])
@@ -132,18 +132,18 @@ def _draw_means(figure: Figure, records: Sequence[Record], rows: Sequence[tuple]
     for ax, column, title in ((axes[0], "seen", seen), (axes[1], "first", "the first task")):
         lines: list[Any] = []
         for label, name in names.items():
-            # Without rows, because all runs failed, a column may be of objects. Streams of different seeds can differ
-            # by one batch, so their last tests can, too.
-            of_test = table[table["label"] == label].astype({"x": float, column: float}).groupby("test")
-            at, mean, std = of_test["x"].mean(), 100 * of_test[column].mean(), 100 * of_test[column].std(ddof=1)
+            # If all runs failed, there are no rows, and a column may be of objects. Streams of different seeds can
+            # differ by one batch, so their last tests can, too.
+            tests = table[table["label"] == label].astype({"x": float, column: float}).groupby("test")
+            x, mean, std = tests["x"].mean(), 100 * tests[column].mean(), 100 * tests[column].std(ddof=1)
             # Not clipped and drawn over the axis, so that 0 % is visible. Finetune's dots are smaller: A-GEM's stay
             # visible behind them.
             style = dict(color=color(label), ls=dash(label), ms=2.5 if label == "Finetune" else 4, clip_on=mean.empty)
-            lines += ax.plot(at, mean, label=name, zorder=3, **style, **look)
-            ax.fill_between(at, mean - std, mean + std, color=color(label), alpha=0.15, lw=0)
+            lines += ax.plot(x, mean, label=name, zorder=3, **style, **look)
+            ax.fill_between(x, mean - std, mean + std, color=color(label), alpha=0.15, lw=0)
         ax.set(title=f"Accuracy on {title}", ylim=(0, 102))
     axes[0].set_ylabel("accuracy [%]")
-    counts = [sum(not record.failure for record in own) for own in by_label(records).values()]
+    counts = [sum(not record.failure for record in runs) for runs in by_label(records).values()]
     spread = f"mean ± std, n = {count_range(counts)}" if max(counts) > 1 else None
     legend(figure, lines, list(names.values()), spread)
     name_mixed_arithmetic(figure, records)
@@ -154,8 +154,8 @@ def accuracy_and_forgetting(records: Sequence[Record]) -> Figure:
     """Last accuracy A (higher is better) and last forgetting F (lower is better), and the accuracies behind F.
 
     Left and middle: bars are means over the seeds, dots are single seeds. Right: means over the seeds. Circles are the
-    accuracy on all tasks except the last: open at its best, filled at the end of the stream (retained). The line that
-    joins them is as long as F. Triangles are the accuracy on the last task.
+    accuracy on all tasks except the last: open at its best, filled at the end of the stream (retained). The length of
+    the line between them is F. Triangles are the accuracy on the last task.
     """
     same_but_for_seed(records)
     balanced = " (balanced)" if any(record.config.balanced_accuracy for record in records) else ""
@@ -172,14 +172,14 @@ def accuracy_and_forgetting(records: Sequence[Record]) -> Figure:
         ax.plot(table[name], row, **SEED)
         ax.axvline(0, color="black", lw=0.8)
         ax.set_xlabel(title)
-    for (y, own), shade in zip(means.iterrows(), shades):
-        axes[2].plot(own[["retained", "best"]], [y, y], color=shade, lw=2, zorder=1)
+    for (y, parts), shade in zip(means.iterrows(), shades):
+        axes[2].plot(parts[["retained", "best"]], [y, y], color=shade, lw=2, zorder=1)
         for part, (_, look) in _PARTS.items():
-            axes[2].plot(own[part], y, **look, color=shade, ls="", clip_on=False)
+            axes[2].plot(parts[part], y, **look, color=shade, ls="", clip_on=False)
     axes[2].set(xlabel="accuracy [%]", xlim=(0, 102))
     keys = [plt.Line2D([], [], **look, color="0.3", ls="") for _, look in _PARTS.values()]
-    what = [text for text, _ in _PARTS.values()]
-    drawn = figure.legend(keys, what, loc="outside upper right", ncols=3, fontsize="small")
+    texts = [text for text, _ in _PARTS.values()]
+    drawn = figure.legend(keys, texts, loc="outside upper right", ncols=3, fontsize="small")
     axes[0].set_yticks(range(len(labels)), names.values())
     axes[0].invert_yaxis()
     name_mixed_arithmetic(figure, records, drawn)
@@ -198,14 +198,14 @@ def class_recall(records: Sequence[Record]) -> Figure:
     shared = all(record.class_order == first.class_order for record in records)
     order = first.class_order if shared else list(range(len(first.classes)))
     by_size = shared and {record.config.class_order for record in records} == {"size"}
-    pitch = 1 / (len(names) + 1.5)  # of the rows of a class, whose group is 1 high
+    pitch = 1 / (len(names) + 1.5)  # between the rows of a class; the group of a class has height 1
     high = min(40.0, 1.3 + max(0.3, 0.13 / pitch) * len(order))  # inches
     figure, ax = plt.subplots(figsize=(8, high))
-    for row, (label, own) in enumerate(by_label(records).items()):
+    for row, (label, runs) in enumerate(by_label(records).items()):
         y = np.arange(len(order)) + (row - (len(names) - 1) / 2) * pitch
         # One row per seed, one column per class. The test set may have no image of a class.
         recall = (
-            100 * pd.DataFrame([r.class_recall[-1] for r in own if not r.failure], columns=range(len(order)))[order]
+            100 * pd.DataFrame([r.class_recall[-1] for r in runs if not r.failure], columns=range(len(order)))[order]
         )
         ax.hlines(y, 0, recall.mean(), color=color(label), lw=1.2)
         ax.plot(recall.mean(), y, "o", color=color(label), ms=5, clip_on=False, zorder=3)

@@ -36,8 +36,8 @@ def forest(effects: pd.DataFrame) -> Figure:
     if not named:
         scores = effects["label"].str.split(" ").str[0]
         effects = effects.assign(name=scores + " " + effects["setting"])
-    what = f" from {' and '.join(effects['comparator'].unique())}"
-    figure = rows.differences_by_stream(effects, _MARKERS, reach, what, width, 1.3 + 0.008 * n_streams)
+    tail = f" from {' and '.join(effects['comparator'].unique())}"
+    figure = rows.differences_by_stream(effects, _MARKERS, reach, tail, width, 1.3 + 0.008 * n_streams)
     if named:
         figure.suptitle("paired differences: mean and 95 % interval", fontsize="medium")
         return figure
@@ -62,18 +62,18 @@ def leaderboard(gaps: pd.DataFrame) -> Figure:
     at_seconds = (gaps["comparator"] == AT_EQUAL_SECONDS) & (gaps["updates"] > 1)  # with 1 it is the same comparison
     shown = gaps[(gaps["comparator"] == "CBR") | at_seconds]
     order = {label: rank for rank, label in enumerate(method_order(list(shown["label"])))}
-    policies = list(dict.fromkeys(shown.sort_values("label", key=lambda own: own.map(order), kind="stable")["policy"]))
+    policies = list(dict.fromkeys(shown.sort_values("label", key=lambda row: row.map(order), kind="stable")["policy"]))
     reach = rows.reach_of(shown)
     figure, axes = plt.subplots(1, 2, figsize=(10, 1.6 + 0.34 * len(policies)), sharey=True)
     for y, policy in enumerate(policies):
-        own = shown[shown["policy"] == policy]
-        several_updates = own[own["comparator"] == AT_EQUAL_SECONDS]
-        apart = 0.16 if len(several_updates) else 0.0
-        for row in own.to_dict("records"):
+        effects = shown[shown["policy"] == policy]
+        several_updates = effects[effects["comparator"] == AT_EQUAL_SECONDS]
+        offset = 0.16 if len(several_updates) else 0.0
+        for row in effects.to_dict("records"):
             filled, marker = row["comparator"] == "CBR", "s" if row["label"] == "CBR" else "o"
-            ax, at = axes["AF".index(row["metric"])], y - apart if filled else y + apart
-            rows.interval(ax, at, row, reach, color(row["label"]), marker, filled)
-        rows.text_of_row(axes[1], y, _n_and_updates(own[own["comparator"] == "CBR"], several_updates))
+            ax, height = axes["AF".index(row["metric"])], y - offset if filled else y + offset
+            rows.interval(ax, height, row, reach, color(row["label"]), marker, filled)
+        rows.text_of_row(axes[1], y, _n_and_updates(effects[effects["comparator"] == "CBR"], several_updates))
     rows.finish_differences(axes, reach, " from CBR", range(len(policies)), policies, max(len(policies), 1) - 0.4)
     looks = [("o", True, "at equal updates")]
     looks += [("o", False, "at equal seconds")] if (shown["comparator"] == AT_EQUAL_SECONDS).any() else []
@@ -85,7 +85,7 @@ def leaderboard(gaps: pd.DataFrame) -> Figure:
 
 def _n_and_updates(at_updates: pd.DataFrame, at_seconds: pd.DataFrame) -> str:
     """The text on the right, such as "n=5; at equal seconds: CBR, 4 updates"; n of the latter follows if it differs."""
-    counts = [f"n={own['n'].iloc[0]}" for own in (at_updates, at_seconds) if len(own)]
+    counts = [f"n={part['n'].iloc[0]}" for part in (at_updates, at_seconds) if len(part)]
     if not len(at_seconds):
         return counts[0]
     texts = [counts[0], f"at equal seconds: {with_updates(at_seconds['updates'].iloc[0])}"]

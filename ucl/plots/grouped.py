@@ -40,14 +40,14 @@ def same_but_for_seed(records: Iterable[Record]) -> None:
         raise InputError("", None, reason)
     images: dict[str, str] = {}
     for record in records:
-        known = images.setdefault(record.config.dataset, record.version.images)
-        if known != record.version.images:
-            reason = f"were measured on images of fingerprint {known} and {record.version.images}"
-            raise InputError("records", record.config.dataset, f"{reason}; {ADD} fingerprint={known}")
-    for label, own in by_label(records).items():
-        if differing := varying(own, ["readings"]):  # They are further results of the same run.
+        first = images.setdefault(record.config.dataset, record.version.images)
+        if first != record.version.images:
+            reason = f"were measured on images of fingerprint {first} and {record.version.images}"
+            raise InputError("records", record.config.dataset, f"{reason}; {ADD} fingerprint={first}")
+    for label, runs in by_label(records).items():
+        if differing := varying(runs, ["readings"]):  # They are further results of the same run.
             name, values = next(iter(differing.items()))
-            by_default = {not paper.settings(record.config) for record in own}
+            by_default = {not paper.settings(record.config) for record in runs}
             defaults = "settings= (the defaults) or --where " if len(by_default) > 1 else ""
             example = shlex.quote(f"{name}={listed(values[:1])}")
             reason = f"the runs of {label} differ in {in_words(differing)}; {ADD} {defaults}{example}"
@@ -59,7 +59,7 @@ def name_mixed_arithmetic(figure: Figure, records: Iterable[Record], above: Lege
 
     The note is the figure's title, or that of the legend if one is above the axes (`above`).
     """
-    used = {label: {record.arithmetic for record in own} - {""} for label, own in by_label(records).items()}
+    used = {label: {record.arithmetic for record in runs} - {""} for label, runs in by_label(records).items()}
     mixed = [f"{label} scored in {' and '.join(sorted(names))}" for label, names in used.items() if len(names) > 1]
     if mixed:
         note = textwrap.fill("; ".join(mixed), int(14 * figure.get_figwidth()))
@@ -72,7 +72,7 @@ def name_mixed_arithmetic(figure: Figure, records: Iterable[Record], above: Lege
 def names_of(records: Iterable[Record]) -> dict[str, str]:
     """The name of each method in a figure: its label and, in brackets, how many of its runs failed and are left out.
 
-    A long name, such as that of a user's own score, has several lines.
+    A long name, such as that of a user score, has several lines.
     """
-    failed = {label: failures(own) for label, own in by_label(records).items()}
+    failed = {label: failures(runs) for label, runs in by_label(records).items()}
     return {label: textwrap.fill(f"{label} ({n})" if n else label, 32) for label, n in failed.items()}

@@ -26,7 +26,7 @@ QUANTITIES = {
 }
 """What images can be ordered and coloured by: columns, and their names with units.
 
-A score of the user's own is named by its path.
+A user score is named by its path.
 """
 
 _COLUMNS = (10, 15, 20, 25)  # images per line; the larger numbers are for pictures that would be too high
@@ -92,17 +92,17 @@ def held_images(
     Raises:
         InputError: a moment, a quantity or a label does not exist.
     """
-    known, known_quantities, came = moments(runs), quantities(runs), labels(runs)
-    one_of("order_by", order_by, known_quantities, "quantity")
-    one_of("color_by", color_by, known_quantities, "quantity")
+    moment_names, quantity_names, first_batch = moments(runs), quantities(runs), labels(runs)
+    one_of("order_by", order_by, quantity_names, "quantity")
+    one_of("color_by", color_by, quantity_names, "quantity")
     for moment in at:
-        one_of("at", str(moment), map(str, known), "moment")
+        one_of("at", str(moment), map(str, moment_names), "moment")
     if only is not None:
-        one_of("only", str(only), map(str, came), "label")
-    shown = [label for label in came if only in (None, label)]
-    rows = [(moment, label) for moment in at for label in shown if came[label] <= moment or label == only]
+        one_of("only", str(only), map(str, first_batch), "label")
+    shown = [label for label in first_batch if only in (None, label)]
+    rows = [(moment, label) for moment in at for label in shown if first_batch[label] <= moment or label == only]
     held = {name: [images_of(table, *row, order_by) for row in rows] for name, table in runs.items()}
-    most = np.max([[len(own) for own in of_run] for of_run in held.values()], axis=0)
+    most = np.max([[len(images) for images in panel] for panel in held.values()], axis=0)
     title_width = 0.3 + 0.08 * max(len(f"{name}, 1000 images") for name in runs)  # inches
     for most_columns in _COLUMNS:
         cell = _WIDE / most_columns
@@ -115,23 +115,23 @@ def held_images(
     short = [plain(name) for name in shortened(classes, 18)]
     names = [short[label] for _, label in rows]
     if len(at) > 1:
-        moment_names = [known[moment].split(", ") for moment, _ in rows]
-        names = [f"{task}\n{name if only is None else n}" for name, (task, n) in zip(names, moment_names, strict=True)]
+        parts = [moment_names[moment].split(", ") for moment, _ in rows]
+        names = [f"{task}\n{name if only is None else n}" for name, (task, n) in zip(names, parts, strict=True)]
     size = min(9, 72 * cell * 0.75)  # of the font of these names
     # In inches: the space left and right of all panels, between them, above and below them.
     left, right, between, above, below = max(1.4, 0.15 + 1.05 * widest(names, size)), 0.15, 0.3, 0.6, 0.8
     width, height = left + len(runs) * (wide + between) - between + right, above + high + below
     scale, extend = _scale(runs, color_by)
     figure = plt.figure(figsize=(width, height), layout="none")
-    for column, (name, of_run) in enumerate(held.items()):
+    for column, (name, panel) in enumerate(held.items()):
         x = left + column * (wide + between)
         ax = figure.add_axes((x / width, below / height, wide / width, high / height))
         ax.set(xlim=(0, columns), ylim=(tops[-1], 0), xticks=[], yticks=[])
         ax.spines[:].set_visible(False)
         ax.tick_params(length=0)
-        for top, own in zip(tops, of_run, strict=False):
-            _draw(ax, images_NHWC[own["position"].to_numpy()], scale.to_rgba(own[color_by]), columns, float(top))
-        n = f", {sum(map(len, of_run))} images" if len(at) == 1 else ""
+        for top, images in zip(tops, panel, strict=False):
+            _draw(ax, images_NHWC[images["position"].to_numpy()], scale.to_rgba(images[color_by]), columns, float(top))
+        n = f", {sum(map(len, panel))} images" if len(at) == 1 else ""
         square = Patch(color=color(name.partition(" (")[0]))
         where: dict[str, Any] = dict(loc="lower left", bbox_to_anchor=(0, 1), borderpad=0, handlelength=0.8)
         legend_of_names(ax, [square], [name + n], **where)
@@ -140,21 +140,21 @@ def held_images(
         corner, shift = (0.0, 1.0), (-4.0, 8.0)  # shift is in points
         figure.axes[0].annotate("class", corner, shift, "axes fraction", "offset points", ha="right", fontsize=9)
     if len(at) == 1 or only is not None:
-        title = known[at[0]] if len(at) == 1 else f"class {plain(classes[only])}"  # type: ignore[index]
+        title = moment_names[at[0]] if len(at) == 1 else f"class {plain(classes[only])}"  # type: ignore[index]
         figure.text(left / width, 1 - 0.08 / height, title, va="top", fontsize="large")
     bar = figure.add_axes((left / width, (below - 0.2) / height, 3 / width, 0.1 / height))
     figure.colorbar(scale, bar, orientation="horizontal", extend=extend)
     bar.tick_params(labelsize="small")
-    bar.set_xlabel(f"colour: {known_quantities[color_by]}", fontsize="small", loc="left", labelpad=1)
-    order = f"order, from the left: {known_quantities[order_by]}"
+    bar.set_xlabel(f"colour: {quantity_names[color_by]}", fontsize="small", loc="left", labelpad=1)
+    order = f"order, from the left: {quantity_names[order_by]}"
     figure.text(left / width, 0.05 / height, order, fontsize="small")
     return figure
 
 
 def images_of(table: pd.DataFrame, moment: int, label: int, order_by: str) -> pd.DataFrame:
     """The rows of a table for one moment and label, sorted by ascending values; those without a value come last."""
-    own = table[(table["batch"] == moment) & (table["label"] == label)]
-    return own.sort_values(order_by, kind="stable")
+    images = table[(table["batch"] == moment) & (table["label"] == label)]
+    return images.sort_values(order_by, kind="stable")
 
 
 def _scale(runs: Mapping[str, pd.DataFrame], color_by: str) -> tuple[ScalarMappable, str]:

@@ -102,9 +102,9 @@ def score_distributions(records: Sequence[Record]) -> Figure:
         raise InputError("", None, reason)
     same_but_for_seed(records)
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.4), sharey=True)
-    for label, own in by_label(records).items():
+    for label, runs in by_label(records).items():
         for ax, column in zip(axes, ("confidence", "bregman_information")):
-            values = [value for record in own if not record.failure for value in record.memory[column]]
+            values = [value for record in runs if not record.failure for value in record.memory[column]]
             if values:
                 sns.ecdfplot(values, ax=ax, color=color(label), ls=dash(label), label=label)
             else:  # no curve, only a name in the legend
@@ -163,16 +163,16 @@ def class_shares(counts: Mapping[str, pd.DataFrame], task_ends: Mapping[str, Seq
         task_ends: for each title the batches after which a task ended.
     """
     figure, axes = plt.subplots(1, len(counts), figsize=(1.5 + 3.2 * len(counts), 3.2), sharey=True, squeeze=False)
-    for ax, (title, of_stream) in zip(axes[0], counts.items()):
+    for ax, (title, batches) in zip(axes[0], counts.items()):
         edges = _edges([0, *task_ends[title]])
-        binned = of_stream.groupby(np.searchsorted(edges, np.arange(len(of_stream)), side="right")).sum()
+        binned = batches.groupby(np.searchsorted(edges, np.arange(len(batches)), side="right")).sum()
         shares = 100 * binned.div(binned.sum(axis=1), axis=0)
         shares = pd.concat([shares, shares[-1:]]).set_axis(edges)  # a step lasts to its right edge
         bands = _bands(ax, shares, task_ends[title][:-1])
         xlabel = "batches of the stream\n(dashed: a task ends)"
-        ax.set(title=title, xlabel=xlabel, xlim=(0, len(of_stream)), ylim=(0, 100))
+        ax.set(title=title, xlabel=xlabel, xlim=(0, len(batches)), ylim=(0, 100))
     axes[0, 0].set_ylabel("share of the images [%]")
-    _legend_of_bands(figure, bands, of_stream)
+    _legend_of_bands(figure, bands, batches)
     return figure
 
 

@@ -90,9 +90,9 @@ def relative_improvement(runs: pd.DataFrame) -> Figure:
         scales.setdefault(dataset, []).append(ax)
         n = _n_runs(without_failures(panel)[0])
         ax.set_title(f"{plain(dataset)}, memory {size:.0f}\n{rescoring(refresh)}, {n}")
-    for own in scales.values():
-        low, high = zip(*(ax.get_ylim() for ax in own))
-        plt.setp(own, ylim=(min(low), max(high)))
+    for group in scales.values():
+        low, high = zip(*(ax.get_ylim() for ax in group))
+        plt.setp(group, ylim=(min(low), max(high)))
     plt.setp(axes[:, 0], ylabel="reduction of F against ER [%]\n(below 0: forgets more)")
     name_mixed_arithmetic(figure, scored["record"])
     return figure
@@ -124,7 +124,8 @@ def task_accuracy(runs: pd.DataFrame) -> Figure:
         for i, a in enumerate(r.accuracy[-1])
     ]
     table = pd.DataFrame(rows, columns=["dataset", "memory_size", "label", "refresh", "task", "accuracy"])
-    sizes = {name: sorted(own["memory_size"].dropna().unique()) or [math.nan] for name, own in table.groupby("dataset")}
+    by_dataset = table.groupby("dataset")["memory_size"]
+    sizes = {name: sorted(values.dropna().unique()) or [math.nan] for name, values in by_dataset}
     height, width = max(len(sizes), 1), max(map(len, sizes.values()), default=1)
     size = (3 + 5 * width, 1.4 + 2.4 * height)
     figure, axes = plt.subplots(height, width, figsize=size, sharey="row", squeeze=False)
@@ -173,15 +174,15 @@ def _task_bars(ax: Axes, runs: pd.DataFrame) -> None:
     for index, label in enumerate(labels):
         of_task = runs[runs["label"] == label].groupby("task")["accuracy"]
         mean, std = of_task.mean(), of_task.std(ddof=1).fillna(0)
-        at = mean.index + (index - (len(labels) - 1) / 2) * width
-        bars: Any = ax.bar(at, mean, width, yerr=std, error_kw=whisker, **_look(label))
+        centers = mean.index + (index - (len(labels) - 1) / 2) * width
+        bars: Any = ax.bar(centers, mean, width, yerr=std, error_kw=whisker, **_look(label))
         for line in bars.errorbar.lines[-1]:  # a white rim makes it visible on dark bars
             line.set_path_effects([withStroke(linewidth=2 * whisker["lw"], foreground="white")])
         ink = np.array(color(label))
         # Limit the luminance, so that the digit is legible on white.
         ink *= min(1, 0.55 / (ink @ (0.2126, 0.7152, 0.0722)))
         mark: dict[str, Any] = dict(textcoords="offset points", ha="center", color=ink, size=digit, weight="bold")
-        for x, y in zip(at[mean < 0.5], (mean + std)[mean < 0.5]):
+        for x, y in zip(centers[mean < 0.5], (mean + std)[mean < 0.5]):
             ax.annotate("0", (x, y), (0, 2), **mark)
     ax.set_xticks(tasks)
 
@@ -242,9 +243,9 @@ def view_grid(views: Sequence[Sequence[np.ndarray]], names: Sequence[str], origi
     figure, axes = plt.subplots(
         len(originals), len(columns), figsize=(0.85 * len(columns), 0.4 + 0.95 * len(originals)), squeeze=False
     )
-    for at, (name, block) in enumerate(columns):
-        axes[0, at].set_title(name.replace(" ", "\n", 1), fontsize=7)
-        for ax, image in zip(axes[:, at], block):
+    for column, (name, block) in enumerate(columns):
+        axes[0, column].set_title(name.replace(" ", "\n", 1), fontsize=7)
+        for ax, image in zip(axes[:, column], block):
             ax.imshow(image, **_PIXELS, vmin=0, vmax=1)
             ax.axis("off")
     return figure

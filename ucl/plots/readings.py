@@ -51,8 +51,8 @@ def parts_of_f(table: pd.DataFrame) -> Figure:
         ax.grid(axis="x", color="0.9")
     axes[0].set_yticks(range(len(names)), names)
     axes[0].set_ylim(len(names) - 0.5, -0.5)
-    what = "small dots: seeds; large dots and bars: mean ± one standard deviation"
-    figure.supxlabel(f"{what}, for accuracies cut off at 0 % and 100 %", fontsize="small")
+    note = "small dots: seeds; large dots and bars: mean ± one standard deviation"
+    figure.supxlabel(f"{note}, for accuracies cut off at 0 % and 100 %", fontsize="small")
     handles = [Line2D([], [], color=color(method), marker="o", ls="") for method in methods]
     numbers = table.groupby("method")["seed"].nunique()
     legend(figure, handles, [f"{method}, n = {numbers[method]}" for method in methods])
@@ -99,10 +99,10 @@ def moved_by_scoring(means: pd.DataFrame) -> Figure:
     height = 1.9 + 0.42 * (len(means) + len(streams))
     figure, axes = plt.subplots(1, 2, figsize=(10, height), sharex=True, sharey=True)
     y, ticks, names = 0.0, [], []
-    for stream, own in streams:
-        ticks.append(y + (len(own) - 1) / 2)
-        names.append(f"{rows.stream_name(*stream)}\nn = {own['n'].iloc[0]}")
-        for row in own.to_dict("records"):
+    for stream, group in streams:
+        ticks.append(y + (len(group) - 1) / 2)
+        names.append(f"{rows.stream_name(*stream)}\nn = {group['n'].iloc[0]}")
+        for row in group.to_dict("records"):
             for ax, metric in zip(axes, "AF"):
                 before, *moved = (row[f"{metric}_{reading}"] for reading in TESTED)
                 shade, at = color(row["method"]), y

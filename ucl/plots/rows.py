@@ -32,7 +32,7 @@ def stream_name(dataset: str, memory_size: float) -> str:
 
 
 def differences_by_stream(
-    effects: pd.DataFrame, markers: Mapping[str, tuple[str, bool]], reach: float, what: str, width: float, margin: float
+    effects: pd.DataFrame, markers: Mapping[str, tuple[str, bool]], reach: float, tail: str, width: float, margin: float
 ) -> Figure:
     """Draw a row per stream, label and setting, with its interval of A on the left and that of F on the right.
 
@@ -41,29 +41,29 @@ def differences_by_stream(
             if the paper's differences are to be drawn, published.
         markers: per setting the marker, and whether it is filled; of others a filled circle.
         reach: points shown on either side of 0.
-        what: the rest of the label after "difference in A".
+        tail: the rest of the label after "difference in A".
         width, margin: inches; `margin` is the height of all but the rows.
     """
     figure, axes = plt.subplots(1, 2, figsize=(width, margin), sharey=True)
     y, ticks, names = 0.0, [], []
-    for stream, own in effects.groupby(["dataset", "memory_size"], sort=False, dropna=False):
+    for stream, group in effects.groupby(["dataset", "memory_size"], sort=False, dropna=False):
         names.append(stream_name(*stream))
-        rows = own.groupby(["label", "setting"], sort=False).ngroup()
+        rows = group.groupby(["label", "setting"], sort=False).ngroup()
         n_rows = rows.max() + 1
         height = max(n_rows, 0.7 * len(names[-1].splitlines()) - 0.8)  # a name needs space, too
-        for row, at in zip(own.to_dict("records"), y + (height - n_rows) / 2 + rows):
+        for row, row_y in zip(group.to_dict("records"), y + (height - n_rows) / 2 + rows):
             ax = axes["AF".index(row["metric"])]
-            interval(ax, at, row, reach, color(row["label"]), *markers.get(row["setting"], ("o", True)))
+            interval(ax, row_y, row, reach, color(row["label"]), *markers.get(row["setting"], ("o", True)))
             if pd.notna(row.get("published")):
-                ax.plot(row["published"], at, "D", color="black", mfc="none", ms=5, alpha=0.7)
+                ax.plot(row["published"], row_y, "D", color="black", mfc="none", ms=5, alpha=0.7)
             if row["metric"] == "F":
-                text_of_row(ax, at, f"{row['name']}, n={row['n']}")
+                text_of_row(ax, row_y, f"{row['name']}, n={row['n']}")
         ticks.append(y + (height - 1) / 2)
         y += height + 0.8
         for ax in axes:
             ax.axhline(y - 0.9, color="0.85", lw=0.8)
     figure.set_figheight(margin + 0.24 * y)
-    finish_differences(axes, reach, what, ticks, names, y - 0.4)
+    finish_differences(axes, reach, tail, ticks, names, y - 0.4)
     return figure
 
 
@@ -80,13 +80,13 @@ def interval(
 
 
 def finish_differences(
-    axes: Sequence[Axes], reach: float, what: str, ticks: Sequence[float], names: Sequence[str], bottom: float
+    axes: Sequence[Axes], reach: float, tail: str, ticks: Sequence[float], names: Sequence[str], bottom: float
 ) -> None:
     """Label the panels of differences in A and F and their rows, and draw the line of no difference."""
     for ax in axes:
         ax.axvline(0, color="black", lw=0.8)
         ax.set_xlim(-reach - 2, reach + 2)
-    of_a, of_f = (textwrap.fill(f"difference in {metric}{what} [points]", 42) for metric in "AF")
+    of_a, of_f = (textwrap.fill(f"difference in {metric}{tail} [points]", 42) for metric in "AF")
     name_rows(axes, of_a, of_f, ticks, names, bottom)
 
 

@@ -46,11 +46,11 @@ def plot(records: pd.DataFrame | Iterable[Record], picture: str, against: str = 
     if against:
         raise InputError("against", against, "only the picture differences has it; leave it out")
     draw: Callable[[Sequence[Record]], Figure] = PICTURES[picture].resolve()
-    found = list(latest(records)["record"]) if len(records) else []
+    selected = list(latest(records)["record"]) if len(records) else []
     # Tests between task ends change no result, and `latest` has selected one record per result.
-    found = [replace(record, config=record.config.without_further_tests) for record in found]
-    _check_one_stream(found)
-    return draw(found)
+    selected = [replace(record, config=record.config.without_further_tests) for record in selected]
+    _check_one_stream(selected)
+    return draw(selected)
 
 
 def _check_one_stream(records: Sequence[Record]) -> None:
@@ -58,9 +58,9 @@ def _check_one_stream(records: Sequence[Record]) -> None:
     for name in ("dataset", *sorted(paper.STREAM - {"dataset"})):
         values = {r.config.dataset_name if name == "dataset" else r.config.relevant.get(name) for r in records} - {None}
         if len(values) > 1:
-            one = listed([min(values, key=str)])
-            query = f"memory_size == {one} or memory_size.isna()"  # with the methods that have no memory
-            example = shlex.quote(query if name == "memory_size" else f"{name}={one}")
+            value = listed([min(values, key=str)])
+            query = f"memory_size == {value} or memory_size.isna()"  # with the methods that have no memory
+            example = shlex.quote(query if name == "memory_size" else f"{name}={value}")
             reason = f"a picture shows one {name}, and these runs have {listed(values)}"
             raise InputError("", None, f"{reason}; {ADD} {example}")
 
@@ -77,17 +77,17 @@ def _differences(records: pd.DataFrame, against: str) -> Figure:
     runs = runs[runs["name"] != reference]
     effects, problem = [], InputError("against", against, "there is no run of another method")
     for label in method_order(runs["label"]):
-        for name, own in runs[runs["label"] == label].groupby("name"):
+        for name, rows in runs[runs["label"] == label].groupby("name"):
             try:
-                found = paired.between(own, other, [name, reference], ("A", "F"))
-                effects.append(found.assign(name=name, label=label, setting=name))
+                table = paired.between(rows, other, [name, reference], ("A", "F"))
+                effects.append(table.assign(name=name, label=label, setting=name))
             except InputError as error:
                 problem = error
                 warnings.warn(f"{name} is not drawn: {error.reason}", stacklevel=2)
     if not effects:
         raise problem
     table = pd.concat(effects)
-    # A stream may have no pair of sound runs, and all streams may be a single one that has a row of its own.
+    # Streams without a pair of sound runs have no row, nor has a mean over a single stream.
     table = table[(table["n"] > 0) & ~((table["dataset"] == ALL_STREAMS) & (table["streams"] == 1))]
     last = table["dataset"] == ALL_STREAMS
     table.loc[last, "name"] += [f", {n} streams" for n in table.loc[last, "streams"]]

@@ -36,35 +36,33 @@ def swaps(differences: pd.DataFrame, comparator: str) -> Figure:
     """
     groups = list(differences.groupby(["dataset", "memory_size"], sort=False))
     titles = {"retained": "retained (earlier tasks)", "last": "last (task learnt)", "A": "A (all tasks so far)"}
-    heights = [own["method"].nunique() for _, own in groups]
+    heights = [group["method"].nunique() for _, group in groups]
     size = 9, 1 + 0.3 * sum(heights)
     figure, axes = plt.subplots(len(groups), 3, figsize=size, squeeze=False, sharex="row", height_ratios=heights)
-    for row, ((dataset, memory_size), own) in zip(axes, groups):
-        methods = method_order(own["method"])
+    for row, ((dataset, memory_size), group) in zip(axes, groups):
+        methods = method_order(group["method"])
         for ax, (measure, title) in zip(row, titles.items()):
-            for values in own[own["measure"] == measure].to_dict("records"):
+            for values in group[group["measure"] == measure].to_dict("records"):
                 interval(ax, methods.index(values["method"]), values, math.inf, color(values["method"]), "o", True)
             ax.axvline(0, color="black", lw=0.8)
             ax.set(title=title, xlabel=f"difference from {comparator} [points]", ylim=(len(methods) - 0.5, -0.5))
             ax.set_yticks(range(len(methods)), [*map(leaderboard_name, methods)] if ax is row[0] else [])
-        row[0].set_ylabel(f"{plain(dataset)}\nmemory {memory_size}, n = {own['n'].max()}")
+        row[0].set_ylabel(f"{plain(dataset)}\nmemory {memory_size}, n = {group['n'].max()}")
     return figure
 
 
 @styled
-def stays(of_image: pd.DataFrame) -> Figure:
+def stays(table: pd.DataFrame) -> Figure:
     """How long images stay in memory: one line per stay, from entry to exit, sorted by entry; one colour per task.
 
     Args:
-        of_image: see `ucl.studies.memory_autopsy.stays`.
+        table: see `ucl.studies.memory_autopsy.stays`.
     """
-    end = of_image[["entry", "exit"]].max().max() + 1
-    tasks = sorted(of_image["task"].unique())
+    end = table[["entry", "exit"]].max().max() + 1
+    tasks = sorted(table["task"].unique())
     shades = dict(zip(tasks, sns.color_palette("cividis", len(tasks))))
     figure, ax = plt.subplots(figsize=(9, 4))
-    ax.hlines(
-        range(len(of_image)), of_image["entry"], of_image["exit"].fillna(end), of_image["task"].map(shades), lw=1.2
-    )
+    ax.hlines(range(len(table)), table["entry"], table["exit"].fillna(end), table["task"].map(shades), lw=1.2)
     ax.set(xlabel="batches seen", ylabel="stored images, in the order of entry", xlim=(0, end))
     handles = [Line2D([], [], color=shade, lw=3) for shade in shades.values()]
     legend(figure, handles, [f"task {task + 1}" for task in tasks])
@@ -78,15 +76,15 @@ def kept_traits(table: pd.DataFrame) -> Figure:
     Args:
         table: see `ucl.studies.memory_autopsy.kept_traits`.
     """
-    groups = [(stream, method_order(own["method"]), own) for stream, own in table.groupby(["dataset", "memory_size"])]
+    groups = [(key, method_order(part["method"]), part) for key, part in table.groupby(["dataset", "memory_size"])]
     heights = [len(methods) for _, methods, _ in groups]
     size = 11, 1 + 0.26 * sum(heights) + 0.4 * len(groups)
     figure, axes = plt.subplots(
         len(groups), len(_TRAITS), figsize=size, squeeze=False, sharey="row", sharex="col", height_ratios=heights
     )
-    for row, ((dataset, memory_size), methods, own) in zip(axes, groups, strict=True):
+    for row, ((dataset, memory_size), methods, group) in zip(axes, groups, strict=True):
         for ax, trait in zip(row, _TRAITS):
-            for method, values in own.groupby("method")[trait]:
+            for method, values in group.groupby("method")[trait]:
                 y, shade = methods.index(method), color(method)
                 ax.plot(values, [y] * len(values), "o", color=shade, ms=4, mec="0.3", mew=0.4, alpha=0.7)
                 ax.plot(values.mean(), y, "|", color=shade, ms=13, mew=2.5, path_effects=[_OUTLINE])

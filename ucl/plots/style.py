@@ -27,7 +27,7 @@ plt.switch_backend(plt.get_backend())
 
 COLORS = {label: to_rgb(row.colour) for label, row in SHOWN.items() if row.colour} | {"CBR redraw": (0.0, 0.3, 0.35)}
 """The RGB colours of methods and scores, in [0, 1]."""
-_OWN = (  # dark
+_USER_COLORS = (  # dark
     (0.45, 0.35, 0.05),
     (0.35, 0.05, 0.15),
     (0.25, 0.2, 0.55),
@@ -36,7 +36,7 @@ _OWN = (  # dark
     (0.05, 0.2, 0.45),
     (0.4, 0.1, 0.4),
 )
-_taken: dict[str, int] = {}  # the colours that this process has given to names of the user's own objects
+_taken: dict[str, int] = {}  # the colours that this process has given to names of user objects
 SHADE = {"bottom": 0.0, "step": 0.2, "top": 0.4}  # how far towards black: thin lines of pale colours are hard to see
 DASH = {"bottom": "-", "step": "--", "top": ":"}
 # the dot of a seed on a bar
@@ -63,20 +63,20 @@ styled = rc_context(STYLE)  # decorates the functions that draw
 def color(label: str) -> tuple[float, float, float]:
     """The RGB colour of a method, such as "ER" or "BI top", in [0, 1].
 
-    The selections of a score share its hue: bottom has its colour, step is darker, top is darkest. An object of the
-    user's own has one of seven dark colours. Its name chooses the colour, or the next one if another name of this
-    process has it; only from the eighth name on do two have the same.
+    The selections of a score share its hue: bottom has its colour, step is darker, top is darkest. A user object
+    has one of seven dark colours: that of its name or, if another name of this process has it, the next free one. From
+    the eighth name on, colours repeat.
     """
     name, selection = (label, "") if label in COLORS else method_and_selection(label)
-    base = np.array(COLORS[name] if name in COLORS else _OWN[_own_color(name)])
+    base = np.array(COLORS[name] if name in COLORS else _USER_COLORS[_user_color(name)])
     dark = base * (1 - SHADE.get(selection, 0.0))
     return tuple(float(c) for c in dark)  # type: ignore[return-value]
 
 
-def _own_color(name: str) -> int:
-    """The index in `_OWN` of a name's colour."""
+def _user_color(name: str) -> int:
+    """The index in `_USER_COLORS` of a name's colour."""
     if name not in _taken:
-        first, n = zlib.crc32(name.encode()), len(_OWN)
+        first, n = zlib.crc32(name.encode()), len(_USER_COLORS)
         used = Counter(_taken.values())
         _taken[name] = min(((first + i) % n for i in range(n)), key=lambda index: used[index])
     return _taken[name]
@@ -113,7 +113,7 @@ def legend_of_names(parent: Figure | Axes, handles: Sequence[Any], names: Sequen
 
 
 def plain(text: str) -> str:
-    """A text of the user's, such as a class name, for a figure: matplotlib would draw a formula between two $."""
+    """A text of the user, such as a class name, for a figure: matplotlib would draw a formula between two $."""
     return text.replace("$", r"\$")
 
 
@@ -133,7 +133,7 @@ def shortened(names: Sequence[str], length: int = 22) -> list[str]:
     """
     distinct = list(dict.fromkeys(names))
     texts = {name: _cut(name, length) for name in distinct}
-    for _ in range(5):  # what tells the names of one group apart may be the same in another group
+    for _ in range(5):  # what distinguishes the names of one group may be the same in another group
         for group in _same(texts):
             shared = len(os.path.commonprefix(group))  # noqa: RUF071 (of characters)
             texts |= {name: _cut(name, length, shared) for name in group}

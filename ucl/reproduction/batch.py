@@ -52,20 +52,20 @@ def find_notebooks(names: Sequence[str] = ()) -> list[Path]:
     Raises:
         InputError: there is no such notebook, or two of them have one name and would write the same files.
     """
-    known = {path.stem: path for path in sorted(notebooks_folder().glob("*.ipynb"))}
-    if not names and not known:
+    by_name = {path.stem: path for path in sorted(notebooks_folder().glob("*.ipynb"))}
+    if not names and not by_name:
         folder = str(notebooks_folder())
         raise InputError("notebook", folder, "no notebooks there; run this in a checkout of the project")
-    found: dict[str, Path] = {}
+    selected: dict[str, Path] = {}
     for name in names:
         path = Path(name).resolve()
         if path.suffix != ".ipynb" or not path.is_file():
             plain = str(name).removesuffix(".ipynb")
-            one_of("notebook", plain, known)
-            path = known[plain]
-        if found.setdefault(path.stem, path) != path:
-            raise InputError("notebook", str(name), f"has the name of {found[path.stem]}; rename one")
-    return list((found or known).values())
+            one_of("notebook", plain, by_name)
+            path = by_name[plain]
+        if selected.setdefault(path.stem, path) != path:
+            raise InputError("notebook", str(name), f"has the name of {selected[path.stem]}; rename one")
+    return list((selected or by_name).values())
 
 
 def reproduce(
@@ -97,23 +97,23 @@ def reproduce(
     parameters = dict(parameters or {})
     for path in paths:
         try:
-            known = papermill.inspect_notebook(str(path))
+            declared = papermill.inspect_notebook(str(path))
         except Exception as error:  # nbformat and papermill raise many kinds.
             reason = f"can't be read as a notebook ({one_line_with_type(error)})"
             raise InputError("notebook", str(path), reason) from None
         for name in parameters:  # papermill itself would only warn
-            one_of("parameter", name, known, f"parameter of {path.stem}")
+            one_of("parameter", name, declared, f"parameter of {path.stem}")
     parameters |= {name: str(Path(parameters[name]).absolute()) for name in _FOLDERS if parameters.get(name)}
     folder = Path(output).resolve()
     folder.mkdir(parents=True, exist_ok=True)
     threads = max(1, torch.get_num_threads() // jobs)
     with ThreadPoolExecutor(max_workers=jobs) as pool, _shared_input() as stdin:
         execute = partial(_execute, parameters=parameters, folder=folder, threads=threads, stdin=stdin)
-        of_path: dict[Path, Outcome] = {}
+        outcome_of: dict[Path, Outcome] = {}
         for is_summary in (False, True):
             part = [path for path in paths if (path.stem == _SUMMARY) == is_summary]
-            of_path |= zip(part, pool.map(execute, part), strict=True)
-    outcomes = [of_path[path] for path in paths]
+            outcome_of |= zip(part, pool.map(execute, part), strict=True)
+    outcomes = [outcome_of[path] for path in paths]
     pages = {outcome.name for outcome in outcomes if outcome.executed.exists()}
     for outcome in outcomes:
         write_page(outcome, pages)
@@ -124,12 +124,12 @@ def reproduce(
 @contextmanager
 def _shared_input() -> Iterator[int]:
     """A standard input for child processes; it is closed after this block, and when this process ends in any way."""
-    theirs, ours = os.pipe()
+    read_end, write_end = os.pipe()
     try:
-        yield theirs
+        yield read_end
     finally:
-        os.close(ours)
-        os.close(theirs)
+        os.close(write_end)
+        os.close(read_end)
 
 
 def _execute(path: Path, parameters: Mapping[str, Any], folder: Path, threads: int, stdin: int) -> Outcome:
@@ -173,6 +173,6 @@ def _error_of(executed: Path) -> str:
         return ""
     for cell in cells:
         for output in cell.get("outputs", []):
-            if output.output_type == "error":  # The number is that of the page: papermill inserts cells of its own.
+            if output.output_type == "error":  # The number is that of the page: papermill inserts further cells.
                 return f"cell [{cell.execution_count}]: {output.ename}: {' '.join(output.evalue.split())}"
     return ""

@@ -23,7 +23,7 @@ from ucl.errors import InputError
 
 TAG = "colab"
 UPLOADED = "/content/ucl.zip"
-KEPT = ("torch", "torchvision", "numpy", "jupyter-server")
+PINNED = ("torch", "torchvision", "numpy", "jupyter-server")
 _SETUP = """\
 import sys
 
@@ -44,7 +44,7 @@ def set_up(source: str, folder: str | Path = "/content") -> None:
     """Put the whole project into `folder`/ucl, install missing packages, and change to its folder of notebooks.
 
     The set-up cell has installed only the package; the notebooks need the records of the project as well. Colab's own
-    `KEPT` packages are not changed, because pip would replace torch with another build of several gigabytes.
+    `PINNED` packages are not changed, because pip would replace torch with another build of several gigabytes.
 
     Args:
         source: path or address of a zip archive of the project.
@@ -60,7 +60,7 @@ def set_up(source: str, folder: str | Path = "/content") -> None:
     else:
         _unpack(source, project)
     pins = folder / "pins.txt"
-    pins.write_text("\n".join(f"{name}=={version(name)}" for name in KEPT))
+    pins.write_text("\n".join(f"{name}=={version(name)}" for name in PINNED))
     pip = [sys.executable, "-m", "pip", "install", "-q"]
     subprocess.run([*pip, "-c", str(pins), "-e", str(project)], check=True)
     for name in [name for name in sys.modules if name.partition(".")[0] == "ucl"]:

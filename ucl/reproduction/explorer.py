@@ -32,13 +32,13 @@ def explorer(runs: Mapping[str, pd.DataFrame], images_NHWC: np.ndarray, classes:
     of_class = [("all", None), *((str(classes[label]), label) for label in labels(runs))]
     wide = ipywidgets.Layout(width="34em", max_width="100%")
 
-    def menu(what: str, options: Sequence[tuple[str, Any]], value: Any) -> Any:
-        return ipywidgets.Dropdown(options=options, value=value, description=what, layout=wide)
+    def menu(name: str, options: Sequence[tuple[str, Any]], value: Any) -> Any:
+        return ipywidgets.Dropdown(options=options, value=value, description=name, layout=wide)
 
-    at = [(name, batch) for batch, name in moments(runs).items()]
+    options = [(name, batch) for batch, name in moments(runs).items()]
     # The picture is drawn only when the slider is released: a picture for each step would keep the kernel busy.
     moment = ipywidgets.SelectionSlider(
-        options=at, value=at[-1][1], description="moment", layout=wide, continuous_update=False
+        options=options, value=options[-1][1], description="moment", layout=wide, continuous_update=False
     )
     controls = moment, menu("order", named, "BI"), menu("colour", named, "BI"), menu("class", of_class, None)
     picture = ipywidgets.Image(format="png", layout=ipywidgets.Layout(max_width="100%"))

@@ -36,8 +36,8 @@ class Session:
     def missing(self) -> int:
         """Number of runs without a record."""
         # A record with further tests is also one of the same run without them, see `RecordStore.find`.
-        of_records = [record.config for record in self.runs["record"]]
-        measured = {one.experiment for config in of_records for one in (config, config.without_further_tests)}
+        configs = [record.config for record in self.runs["record"]]
+        measured = {same.experiment for config in configs for same in (config, config.without_further_tests)}
         return sum(config.experiment not in measured for config in self.configs)
 
     def __str__(self) -> str:
@@ -97,7 +97,7 @@ def open_session(
 ) -> Session:
     """Find the records of a notebook's runs; with `compute`, measure the missing ones first.
 
-    A record counts only if its images and the source of the user's own objects are the current ones, see `ucl.sweep`.
+    A record counts only if its images and the source of the user objects are the current ones, see `ucl.sweep`.
     Without `compute`, records of other images are used too if there are no others; a warning says so.
 
     Args:
@@ -109,7 +109,7 @@ def open_session(
         seeds: of the runs of a named grid; at least one.
         compute: whether to measure runs that have no record yet; with "smoke" they are always measured.
         device: see `ucl.sweep`.
-        needs_runs: whether a folder that has none of the runs is an InputError.
+        needs_runs: whether to raise an InputError if the folder has none of the runs.
     """
     seeds = seed_list(seeds)
     configs = unique(paper.grid(grid, seeds) if isinstance(grid, str) else grid)
@@ -123,10 +123,10 @@ def open_session(
         sweep(configs, store=records, device=device)
     if not records.is_dir():
         load_records(records)  # Raises InputError.
-    found = sorted(RecordStore(records).find(configs).values(), key=lambda one: one.path)
-    report(found)
-    of_file = {one.path: one.record or (None if compute else one.outdated) for one in found}
-    runs = as_table(filter(None, of_file.values()))
+    files = sorted(RecordStore(records).find(configs).values(), key=lambda file: file.path)
+    report(files)
+    by_path = {file.path: file.record or (None if compute else file.outdated) for file in files}
+    runs = as_table(filter(None, by_path.values()))
     if needs_runs and runs.empty:
         reason = f"has none of the {len(configs)} runs of this notebook; set compute to True or give another folder"
         raise InputError("store", str(records), reason)

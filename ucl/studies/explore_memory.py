@@ -29,7 +29,7 @@ from ucl.scorers import Scorer, ScoringPasses
 from ucl.streams import datasets
 from ucl.studies.steps import Moment, check_memory, watched_run
 
-_OF_THE_STREAM = (
+_STREAM_FIELDS = (
     *("dataset", "image_size", "n_tasks", "class_order", "imbalance", "validation", "batch_size", "seed"),
     *("boundaries", "blur", "disjoint"),
 )
@@ -48,7 +48,7 @@ def explore(
 
     Args:
         configs: the two runs; they see the same stream.
-        own_scores: scores of the user's own, as ``package.module:function``, in addition to the seven of the paper.
+        own_scores: user scores, as ``package.module:function``, in addition to the seven of the paper.
         per_task: moments per task, evenly spaced; the last one is the end of the task.
         device, root, progress: see `ucl.run`.
 
@@ -86,14 +86,14 @@ def _checked(configs: Sequence[Config]) -> dict[str, Config]:
     if len(configs) != 2 or configs[0].key == configs[1].key:
         raise InputError("policies", labels, "give two different runs")
     one, other = configs
-    for field in _OF_THE_STREAM:
+    for field in _STREAM_FIELDS:
         if getattr(one, field) != getattr(other, field):
             reason = f"the other run has {getattr(other, field)!r}; give both runs the same stream"
             raise InputError(field, getattr(one, field), reason)
     if labels[0] == labels[1]:
         differing = [field for field, value in one.relevant.items() if other.relevant.get(field) != value]
         settings = [", ".join(f"{field}={getattr(config, field)}" for field in differing) for config in configs]
-        return {f"{labels[0]} ({how})": config for how, config in zip(settings, configs, strict=True)}
+        return {f"{labels[0]} ({text})": config for text, config in zip(settings, configs, strict=True)}
     by_label = dict(zip(labels, configs, strict=True))
     return {label: by_label[label] for label in method_order(labels)}
 
@@ -126,8 +126,8 @@ def scores_of(
         seed: of the views.
 
     Returns:
-        (N,) values by the name of the score; NaN if the score is not finite. MC is missing for a network of the user's
-        own without a dropout layer.
+        (N,) values by the name of the score; NaN if the score is not finite. MC is missing for a user's network
+        without a dropout layer.
     """
     device = images_NCHW.device
 
@@ -136,23 +136,23 @@ def scores_of(
         draw = torch.Generator().manual_seed(seed_for(seed, "explored views"))
         return ScoringPasses(draw, dropout_passes, view_draws="fixed")
 
-    found: dict[str, Tensor] = {}
+    scores: dict[str, Tensor] = {}
     with seeded_draws(seed_for(seed, "explored scores"), device):
         logits_PNC = passes().logits(model, [images_NCHW], [positions_N])
         with_dropout = model if model.dropout_rate else _with_dropout(model)
         for name, row in SCORES.items():
             if not row.dropout_passes:
-                found[name] = scorers.SCORES[name](logits_PNC)
+                scores[name] = scorers.SCORES[name](logits_PNC)
             elif with_dropout is not None:
-                found[name] = scorers.SCORES[name](passes(DROPOUT_PASSES).logits(with_dropout, [images_NCHW]))
+                scores[name] = scorers.SCORES[name](passes(DROPOUT_PASSES).logits(with_dropout, [images_NCHW]))
         classes = np.unique(labels_N)
         indices = [torch.from_numpy(np.flatnonzero(labels_N == label)).to(device) for label in classes]
         for path in own_scores:
             groups = [images_NCHW[i] for i in indices], [positions_N[i] for i in indices]
             values = Scorer(scorers.resolve(path), passes(), path=path)(model, *groups, classes.tolist())
-            found[path] = torch.empty(len(labels_N), dtype=torch.float64, device=device)
-            found[path][torch.cat(indices)] = torch.cat(values)
-    return {name: values.masked_fill(~values.isfinite(), math.nan).cpu().numpy() for name, values in found.items()}
+            scores[path] = torch.empty(len(labels_N), dtype=torch.float64, device=device)
+            scores[path][torch.cat(indices)] = torch.cat(values)
+    return {name: values.masked_fill(~values.isfinite(), math.nan).cpu().numpy() for name, values in scores.items()}
 
 
 def _with_dropout(model: Network) -> Network | None:

@@ -239,6 +239,6 @@ def with_remedies(kept: pd.DataFrame) -> pd.DataFrame:
     pairs = differences(means[means["remedy"] != ""], plain, TRAITS, [*cell, "remedy", "seed"])
     partners = pairs.drop(columns=[*TRAITS]).merge(plain, on=[*cell, "seed"])
     without = partners.groupby([*cell, "remedy"])[list(TRAITS)].mean().rename_axis(columns="measure").stack()
-    found = effects_by(pairs, [*cell, "remedy"], TRAITS, "measure")
+    effects = effects_by(pairs, [*cell, "remedy"], TRAITS, "measure")
     names = [*cell, "remedy", "measure"]
-    return found.join(without.rename("without"), on=names)[[*names, "without", *NUMBERS]]
+    return effects.join(without.rename("without"), on=names)[[*names, "without", *NUMBERS]]

@@ -121,8 +121,8 @@ def _swapped(
 
     def accuracy(after: int, tasks: Sequence[Task]) -> float:
         if policy.balanced_accuracy:
-            return 100 * float(np.nanmean(tests.class_recall[after, [label for one in tasks for label in one.classes]]))
-        return 100 * float(tests.accuracy[after, [one.number for one in tasks]].mean())
+            return 100 * float(np.nanmean(tests.class_recall[after, [c for task in tasks for c in task.classes]]))
+        return 100 * float(tests.accuracy[after, [task.number for task in tasks]].mean())
 
     return {
         "task": task.number + 1,
@@ -151,8 +151,8 @@ def against(table: pd.DataFrame, comparator: str, measures: Sequence[str] = ("re
     return effects_by(pairs, ["dataset", "memory_size", "method"], measures, "measure")
 
 
-_OF_THE_MEMORY = ("population", *POLICY_FIELDS)
-_REFUSED = {
+_MEMORY_FIELDS = ("population", *POLICY_FIELDS)
+_UNSUPPORTED = {
     "derpp": "replays logits of the stream's batches, which a pool does not have",
     "gss": "compares each batch with the memory, and a pool is one batch",
     "coreset": "compares all images of a batch with each other, and a pool is one batch",
@@ -161,7 +161,7 @@ _REFUSED = {
 
 def _name(policy: Config) -> str:
     """The name of a policy by the fields of its memory, see `ucl.paper.name_of`."""
-    fields = {*paper.DECIDED, *_OF_THE_MEMORY}
+    fields = {*paper.DECIDED, *_MEMORY_FIELDS}
     return paper.name_of(Config(**{name: getattr(policy, name) for name in fields}))
 
 
@@ -171,9 +171,9 @@ def _checked(policies: Sequence[Config]) -> Config:
         raise InputError("policies", [policy.label for policy in policies], "give two or more, each once")
     first = policies[0]
     for policy in policies:
-        if refused := _REFUSED.get(policy.method) or _REFUSED.get(policy.population):
-            raise InputError("policies", policy.label, f"{refused}; leave it out")
-        same = policy.replace(**{name: getattr(first, name) for name in _OF_THE_MEMORY}, dropout=policy.dropout)
+        if reason := _UNSUPPORTED.get(policy.method) or _UNSUPPORTED.get(policy.population):
+            raise InputError("policies", policy.label, f"{reason}; leave it out")
+        same = policy.replace(**{name: getattr(first, name) for name in _MEMORY_FIELDS}, dropout=policy.dropout)
         if same.key != first.key:
             reason = f"differs from {first.label} in more than the memory policy; give all other fields the same values"
             raise InputError("policies", policy.label, reason)

@@ -106,8 +106,8 @@ def repeatability(
     Returns:
         One row per score and setting: score, setting, spearman and overlap, see `agreement`.
     """
-    # Two scorings under the setting that needs the most draws, so more of them under the others.
-    n = 2 * int(max(how.get("n_draws", 1) * how.get("rescorings", 1) for how in SETTINGS.values()))
+    # Enough draws for two scorings under the setting that needs the most of them.
+    n = 2 * int(max(options.get("n_draws", 1) * options.get("rescorings", 1) for options in SETTINGS.values()))
     rows = []
     for passes in (0, DROPOUT_PASSES):
         names = [name for name in scores if SCORES[name].dropout_passes == (passes > 0)]
@@ -116,8 +116,8 @@ def repeatability(
         generator = torch.Generator().manual_seed(seed)
         logits_DPNC = draws(model, images, n, generator, passes)
         for name in names:
-            for setting, how in SETTINGS.items():
-                repeated = scorings(logits_DPNC, scorers.SCORES[name], **how)  # type: ignore[arg-type]
+            for setting, options in SETTINGS.items():
+                repeated = scorings(logits_DPNC, scorers.SCORES[name], **options)  # type: ignore[arg-type]
                 spearman, overlap = agreement(repeated, kept)
                 rows.append({"score": name, "setting": setting, "spearman": spearman, "overlap": overlap})
     return pd.DataFrame(rows)
@@ -143,9 +143,9 @@ def over_run(config: Config, n_images: int = 40, root: str | Path | None = None)
         for task in stream:
             for _ in steps(task, model, buffer, method):
                 pass
-            for label in task.classes:
-                images = task.images[torch.from_numpy(np.flatnonzero(task.host_labels == label)[-n_images:])]
-                seed = seed_for(config.seed, f"retest of class {label}")
+            for class_label in task.classes:
+                images = task.images[torch.from_numpy(np.flatnonzero(task.host_labels == class_label)[-n_images:])]
+                seed = seed_for(config.seed, f"retest of class {class_label}")
                 table = repeatability(model, images, max(1, len(images) // 2), names, seed=seed)
                 tables.append(table.assign(task=task.number + 1))
     means = pd.concat(tables).groupby(["task", "score", "setting"], sort=False).mean().reset_index()

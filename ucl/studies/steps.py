@@ -114,9 +114,9 @@ class Watched:
 
     def slots(self) -> pd.DataFrame:
         """The slots in use, in order: slot, position, label and entry, as in `ucl.studies.memory_autopsy.stays`."""
-        now = self._contents[-1][["position", "label"]]
+        current = self._contents[-1][["position", "label"]]
         entries = pd.concat(self._contents).groupby("position")["batch"].min()
-        return now.assign(entry=now["position"].map(entries)).rename_axis("slot").reset_index()
+        return current.assign(entry=current["position"].map(entries)).rename_axis("slot").reset_index()
 
     def stays(self) -> pd.DataFrame:
         """One row per stay of an image, see `ucl.studies.memory_autopsy.stays`; a stream has each image once."""
