@@ -154,7 +154,7 @@ def test_images_with_another_normalisation_are_scored_as_the_pixels_they_were(ba
     assert not ours.scores.isnan().any()
 
 
-def test_what_is_replayed_are_the_stored_samples_with_their_labels_task_labels_and_training_transformations(base):
+def test_replayed_samples_have_their_labels_task_labels_and_training_transformations(base):
     storage, (images, labels) = StoragePolicy(base.replace(score="BI")), in_unit(40)
     groups = TransformGroups({"train": (lambda x: x + 3, None), "eval": (None, None)}, current_group="train")
     model = SimpleNamespace(model=SimpleMLP(4, 28 * 28))
@@ -175,14 +175,14 @@ def test_what_is_replayed_are_the_stored_samples_with_their_labels_task_labels_a
 def test_scoring_leaves_the_strategys_model_and_the_global_draws_as_they_were(base, model):
     config = base.replace(score="MC" if model == "with dropout" else "BI")
     data = ucl.datasets.load(config.dataset)
-    of_name = {
+    networks = {
         "ours": lambda: build_model(config, data),
         "with dropout": lambda: SimpleMLP(4, 28 * 28),
         "with BatchNorm": lambda: nn.Sequential(
             nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(2704, 4)
         ),
     }
-    network = of_name[model]().train()
+    network = networks[model]().train()
     before, modes = copy.deepcopy(network.state_dict()), [layer.training for layer in network.modules()]
     torch.manual_seed(5)
     draws, storage, (images, labels) = torch.get_rng_state(), StoragePolicy(config), in_unit(20)
@@ -211,13 +211,13 @@ def test_the_benchmark_has_the_batches_and_tests_of_the_stream(base):
     batches = [batch for task in stream for batch in task]
     experiences = list(online(benchmark))
     assert len(experiences) == len(batches)
-    for batch, found in zip(batches, experiences, strict=True):
-        images = torch.stack([found.dataset[i][0] for i in range(len(batch))])
+    for batch, exp in zip(batches, experiences, strict=True):
+        images = torch.stack([exp.dataset[i][0] for i in range(len(batch))])
         assert torch.equal((images * 255).round().to(torch.uint8), batch.images)
-        assert list(found.dataset.targets) == batch.labels.tolist()
-    for task, found in zip(stream, benchmark.test_stream, strict=True):
-        assert list(found.dataset.targets) == task.test_labels.tolist()
-        assert torch.equal(found.dataset[0][0], task.test_images[0] / 255)
+        assert list(exp.dataset.targets) == batch.labels.tolist()
+    for task, exp in zip(stream, benchmark.test_stream, strict=True):
+        assert list(exp.dataset.targets) == task.test_labels.tolist()
+        assert torch.equal(exp.dataset[0][0], task.test_images[0] / 255)
 
 
 IMAGES, LABELS = in_unit(12)
@@ -261,7 +261,7 @@ def test_a_random_memory_asks_nothing_of_the_model(base):
         ("er", {"mean": (0.1, 0.2)}, "mean"),
     ],
 )
-def test_a_policy_that_cannot_be_is_refused(base, method, values, name):
+def test_an_invalid_policy_is_refused(base, method, values, name):
     with pytest.raises(InputError) as caught:
         StoragePolicy(base.replace(method=method), **values)
     assert caught.value.name == name

@@ -12,8 +12,8 @@ import ucl
 from ucl import Config, InputError
 
 BI = Config(dataset="bloodcell", memory_size=40)
-KEPT, BEST = [0.2, 0.35, 0.3], [0.9, 0.8, 0.95]
-THREE = [record_of(BI.replace(seed=s), kept, best) for s, (kept, best) in enumerate(zip(KEPT, BEST, strict=True))]
+RETAINED, BEST = [0.2, 0.35, 0.3], [0.9, 0.8, 0.95]
+THREE = [record_of(BI.replace(seed=s), kept, best) for s, (kept, best) in enumerate(zip(RETAINED, BEST, strict=True))]
 
 
 def test_means_and_sample_deviations_are_numpys():
@@ -22,7 +22,7 @@ def test_means_and_sample_deviations_are_numpys():
         *("n", "A", "A_std", "learning_accuracy", "learning_accuracy_std", "seconds", "seconds_std")
     ]
     (row,) = table.to_dict("records")
-    a = 50 * (np.array(KEPT) + 0.75)
+    a = 50 * (np.array(RETAINED) + 0.75)
     learning = 50 * (np.array(BEST) + 0.75)
     assert row["n"] == 3 and row["seconds"] == 12 and row["seconds_std"] == 0
     assert (row["A"], row["A_std"]) == pytest.approx((a.mean(), a.std(ddof=1)))
@@ -63,7 +63,7 @@ def test_joined_tables_are_averaged_like_one():
 def test_failed_runs_are_counted_and_left_out():
     (row,) = ucl.results(frame(*THREE[:2], failed(THREE[2], diverged_after=0)), measures=["A"]).to_dict("records")
     assert (row["n"], row["left_out"]) == (2, "1 diverged")
-    assert row["A"] == pytest.approx(50 * (np.mean(KEPT[:2]) + 0.75))
+    assert row["A"] == pytest.approx(50 * (np.mean(RETAINED[:2]) + 0.75))
     (row,) = ucl.results(frame(failed(THREE[0], 0), failed(THREE[1], 1), failed(THREE[2]))).to_dict("records")
     assert (row["n"], row["left_out"]) == (0, "2 diverged, 1 collapsed") and np.isnan(row["A"])
     assert "left_out" not in ucl.results(frame(*THREE))
@@ -91,9 +91,9 @@ def test_two_versions_of_a_score_are_never_averaged():
 
 
 def test_by_default_all_measures_are_shown_for_any_data_set_and_method():
-    own = Config(dataset="my/cells.npz", memory_size=20, score="mine:score")
+    base = Config(dataset="my/cells.npz", memory_size=20, score="mine:score")
     finetune = record_of(Config(dataset="bloodcell", method="finetune"))
-    records = frame(record_of(own, seconds=20.0), record_of(own.replace(seed=1), kept=0.45, seconds=30.0), finetune)
+    records = frame(record_of(base, seconds=20.0), record_of(base.replace(seed=1), kept=0.45, seconds=30.0), finetune)
     table = ucl.results(records).set_index(["dataset", "label"])
     mine = table.loc[("my/cells.npz", "mine:score bottom")]
     assert (mine["n"], mine["memory_size"], mine["seconds"]) == (2, 20, 25.0)

@@ -30,13 +30,13 @@ def made_up(config, a, f, learnt=0.9, **facts):
 def runs(values, streams=(CIFAR10,), seeds=range(3), fields=None, **facts):
     """Records of methods with given (A, F) or (A, F, learnt)."""
     of_method = {label: configs(label, streams, seeds, **(fields or {})) for label in values}
-    return frame(*(made_up(c, *values[label], **facts) for label, own in of_method.items() for c in own))
+    return frame(*(made_up(c, *values[label], **facts) for label in of_method for c in of_method[label]))
 
 
 def row(table, label, comparator, metric, stream=("all streams", None)):
     """The one row of a table of verdicts."""
-    found = table[table["memory_size"].isna() | (table["memory_size"] == stream[1])]
-    return one_row(found, label=label, comparator=comparator, metric=metric, dataset=stream[0])
+    rows = table[table["memory_size"].isna() | (table["memory_size"] == stream[1])]
+    return one_row(rows, label=label, comparator=comparator, metric=metric, dataset=stream[0])
 
 
 def test_without_records_each_difference_of_the_paper_is_not_shown():
@@ -68,15 +68,15 @@ def test_a_share_of_the_papers_difference_is_reproduced_excluded_or_undecided_by
     assert effect < -0.1
     table = claims.verdicts(runs({"BI bottom": (0.3, 0.5 + share * effect), "ER": (0.3, 0.5)}))
     for stream in CIFAR10, ("all streams", None):
-        found = row(table, "BI bottom", "ER", "F", stream)
-        assert (found["verdict"], found["excludes_0"], found["n"]) == (verdict, excludes_0, 3)
+        cell = row(table, "BI bottom", "ER", "F", stream)
+        assert (cell["verdict"], cell["excludes_0"], cell["n"]) == (verdict, excludes_0, 3)
     assert row(table, "BI bottom", "CBR", "F", CIFAR10)["verdict"] == "not shown"
     counts = claims.counts(table).set_index("claim").loc[3]
     assert counts[verdict] >= 1 and counts["not shown"] == 58
     assert counts["excludes_0"] == (excludes_0 and share > 0)
 
 
-def test_a_low_forgetting_due_to_a_low_accuracy_alone_retains_no_more():
+def test_low_forgetting_from_low_accuracy_alone_retains_no_more():
     table = claims.verdicts(runs({"BI bottom": (0.4, 0.5, 0.9), "MC bottom": (0.3, 0.3, 0.6)}))
     means = {metric: row(table, "MC bottom", "BI bottom", metric)["mean"] for metric in ("F", "A", "retained")}
     assert means == pytest.approx({"F": -20, "A": -10, "retained": -10}, abs=1)
@@ -86,7 +86,7 @@ def test_a_low_forgetting_due_to_a_low_accuracy_alone_retains_no_more():
 # Which runs count
 
 
-def test_runs_with_other_settings_do_not_count_unless_asked_for():
+def test_runs_with_other_settings_count_only_on_request():
     lr = runs({"BI bottom": (0.4, 0.4), "ER": (0.4, 0.5)}, fields={"lr": 0.05})
     assert set(claims.verdicts(lr)["n"]) == {0}
     assert row(claims.verdicts(lr, lr=0.05), "BI bottom", "ER", "F")["n"] == 3
@@ -96,8 +96,8 @@ def test_pairs_are_of_one_version_of_the_images_and_a_second_version_adds_none()
     values = {"BI bottom": (0.5, 0.1), "LC bottom": (0.5, 0.3)}
     # On the other images both forget more, so a pair across the versions would show the opposite.
     more = runs({label: (a, f + 0.5) for label, (a, f) in values.items()}, fingerprint="bb")
-    found = row(claims.verdicts(pd.concat([runs(values), more], ignore_index=True)), "BI bottom", "LC bottom", "F")
-    assert found["n"] == 3 and found["mean"] == pytest.approx(-20, abs=1)
+    cell = row(claims.verdicts(pd.concat([runs(values), more], ignore_index=True)), "BI bottom", "LC bottom", "F")
+    assert cell["n"] == 3 and cell["mean"] == pytest.approx(-20, abs=1)
     across = pd.concat([runs({"BI bottom": (0.5, 0.1)}), more[more["label"] == "LC bottom"]], ignore_index=True)
     assert row(claims.verdicts(across), "BI bottom", "LC bottom", "F")["n"] == 0
 
@@ -105,13 +105,13 @@ def test_pairs_are_of_one_version_of_the_images_and_a_second_version_adds_none()
 # Claims 5 and 6
 
 
-def memories(stored_apart, final_apart=0.0, stream=CIFAR10):
+def memories(stored_shift, final_shift=0.0, stream=CIFAR10):
     """Records of CBR, BI top and BI bottom whose memory samples vary around given means.
 
-    CBR has no scores of its own; under the final network, those of BI top differ from the others by `final_apart`.
+    CBR stores no scores; under the final network, those of BI top differ from the others by `final_shift`.
     """
     records = []
-    for label, stored, final in (("CBR", None, 0.0), ("BI top", stored_apart, final_apart), ("BI bottom", 0.0, 0.0)):
+    for label, stored, final in (("CBR", None, 0.0), ("BI top", stored_shift, final_shift), ("BI bottom", 0.0, 0.0)):
         for config in configs(label, [stream]):
             draw, n = np.random.default_rng(int(config.key, 16)), config.memory_size
             memory = {
@@ -130,12 +130,12 @@ def distances(records):
 
 @pytest.mark.parametrize(("stored", "final"), [(4.0, 0.0), (4.0, 4.0), (0.0, 4.0)])
 def test_distances_of_memories_are_those_of_their_distributions(stored, final):
-    """The distance of two normal distributions d standard deviations apart; final: 2 of 3 pairs are apart."""
-    found = distances(memories(stored, final))
+    """The distance of two normal distributions that are d standard deviations apart; final: 2 of 3 pairs differ."""
+    measured = distances(memories(stored, final))
     expected = {shift: 1 - 2 * stats.norm.sf(shift / 2) for shift in (stored, final)}
-    assert found["BI when stored"] == pytest.approx([3, expected[stored]], abs=0.08)
+    assert measured["BI when stored"] == pytest.approx([3, expected[stored]], abs=0.08)
     for name in ("confidence", "BI"):
-        assert found[name] == pytest.approx([3, 2 / 3 * expected[final]], abs=0.08)
+        assert measured[name] == pytest.approx([3, 2 / 3 * expected[final]], abs=0.08)
 
 
 def test_memories_that_are_small_or_have_no_numbers_do_not_count():

@@ -31,8 +31,8 @@ def cells(path):
 
 def address():
     """The repository in the committed set-up cell, which is empty until the project is published."""
-    found = re.search(r'^SOURCE = "https://github.com/(.*?)/archive/', "".join(cells(NOTEBOOKS[0])[1]["source"]), re.M)
-    return found.group(1) if found else ""
+    match = re.search(r'^SOURCE = "https://github.com/(.*?)/archive/', "".join(cells(NOTEBOOKS[0])[1]["source"]), re.M)
+    return match.group(1) if match else ""
 
 
 def archive(*names, inside=""):
@@ -117,7 +117,7 @@ def test_the_whole_project_is_unpacked_once_and_installed(set_up, tmp_path, insi
 @pytest.mark.parametrize(
     "content", [b"no archive", archive("README.md"), PROJECT[:-30]], ids=["no zip", "another project", "cut off"]
 )
-def test_what_is_no_archive_of_the_project_is_refused(set_up, tmp_path, content):
+def test_another_file_than_an_archive_of_the_project_is_refused(set_up, tmp_path, content):
     (tmp_path / "ucl.zip").write_bytes(content)
     with pytest.raises(InputError):
         set_up(str(tmp_path / "ucl.zip"))
@@ -158,7 +158,7 @@ def test_badges_come_once_open_their_notebook_and_go_again(checkout):
 
 
 @pytest.mark.parametrize("repository", ["name", "https://github.com/a/b", 'a/b"'])
-def test_what_is_no_repository_is_refused_before_anything_is_written(tmp_path, repository):
+def test_an_invalid_repository_is_refused_before_anything_is_written(tmp_path, repository):
     with pytest.raises(InputError):
         colab.write(tmp_path, repository)
     assert list(tmp_path.iterdir()) == []
@@ -172,18 +172,18 @@ def preinstalled():
     return {r.name: next(iter(r.specifier)).version for r in map(Requirement, filter(lambda x: x[0] != "#", lines))}
 
 
-def test_what_colab_has_is_within_our_bounds_so_that_nothing_is_replaced():
-    there = preinstalled()
+def test_colabs_packages_are_within_our_bounds_so_that_none_is_replaced():
+    versions = preinstalled()
     assert SpecifierSet(project()["requires-python"]).contains("3.12")
     assert [
-        str(asked)
-        for name, asked in dependencies().items()
-        if name in there and not asked.specifier.contains(there[name])
+        str(requirement)
+        for name, requirement in dependencies().items()
+        if name in versions and not requirement.specifier.contains(versions[name])
     ] == []
-    assert set(colab.PINNED) <= set(there)
+    assert set(colab.PINNED) <= set(versions)
 
 
-def test_what_colab_lacks_is_installed_there():
+def test_packages_that_colab_lacks_are_installed():
     """The list of Colab's packages does not name those that torch, Jupyter and papermill bring with them."""
-    brought = {"filelock", "jinja2", "nbconvert", "nbformat", "pillow", "psutil", "pygments", "pyyaml"}
-    assert set(dependencies()) - set(preinstalled()) == {"medmnist", "papermill", "jupyter"} | brought
+    indirect = {"filelock", "jinja2", "nbconvert", "nbformat", "pillow", "psutil", "pygments", "pyyaml"}
+    assert set(dependencies()) - set(preinstalled()) == {"medmnist", "papermill", "jupyter"} | indirect

@@ -21,25 +21,25 @@ def pairs(of_stream):
     )
 
 
-def interval(found, by):
-    return found[f"low_by_{by}"], found[f"high_by_{by}"]
+def interval(estimate, by):
+    return estimate[f"low_by_{by}"], estimate[f"high_by_{by}"]
 
 
-def test_for_two_streams_with_seeds_of_their_own_it_is_welchs_interval():
+def test_two_streams_with_different_seeds_have_welchs_interval():
     """The mean of two means is half the difference of one and the negated other, so half of scipy's Welch interval."""
     one, two = np.array([1.0, 2.0, 4.0]), np.array([10.0, -3.0, 5.0, 8.0])
-    found = summary(pairs({"x": dict(enumerate(one)), "y": dict(enumerate(two, 10))}), "A")
+    estimate = summary(pairs({"x": dict(enumerate(one)), "y": dict(enumerate(two, 10))}), "A")
     welch = stats.ttest_ind(one, -two, equal_var=False).confidence_interval(0.95)
-    assert found["mean"] == pytest.approx((one.mean() + two.mean()) / 2)
-    assert interval(found, "stream") == pytest.approx((welch.low / 2, welch.high / 2))
+    assert estimate["mean"] == pytest.approx((one.mean() + two.mean()) / 2)
+    assert interval(estimate, "stream") == pytest.approx((welch.low / 2, welch.high / 2))
 
 
 @pytest.mark.parametrize("n", [2, 3, 5, 20])
 def test_the_detectable_difference_is_found_with_80_per_cent_power(n):
     values = np.random.default_rng(n).normal(size=n)
-    found = summary(pairs({"x": dict(enumerate(values))}), "A")
-    assert found["detectable_by_seed"] == pytest.approx(found["detectable_by_stream"])
-    noncentrality = found["detectable_by_stream"] / (values.std(ddof=1) / np.sqrt(n))
+    estimate = summary(pairs({"x": dict(enumerate(values))}), "A")
+    assert estimate["detectable_by_seed"] == pytest.approx(estimate["detectable_by_stream"])
+    noncentrality = estimate["detectable_by_stream"] / (values.std(ddof=1) / np.sqrt(n))
     # scipy's noncentral t is not accurate for one degree of freedom, so chance decides: 400,000 t statistics.
     draw = np.random.default_rng(0)
     t = (draw.normal(size=400_000) + noncentrality) / np.sqrt(draw.chisquare(n - 1, 400_000) / (n - 1))
@@ -102,7 +102,7 @@ def test_the_interval_by_seed_covers_the_truth_where_streams_share_some_seeds():
     covered = 0
     for _ in range(400):
         of_seed = 1 + draw.normal(size=50)
-        data = pairs({name: {s: of_seed[s] for s in own} for name, own in seeds.items()})
+        data = pairs({name: {s: of_seed[s] for s in listed} for name, listed in seeds.items()})
         low, high = interval(summary(data, "A"), "seed")
         covered += low <= 1 <= high
     assert 0.95 * 400 - 3 * np.sqrt(400 * 0.95 * 0.05) < covered
@@ -110,10 +110,10 @@ def test_the_interval_by_seed_covers_the_truth_where_streams_share_some_seeds():
 
 def test_by_seed_streams_of_different_seeds_are_samples_and_streams_of_equal_seeds_are_one_sample():
     draw = np.random.default_rng(3)
-    apart = {name: dict(enumerate(draw.normal(size=n), 10 * n)) for name, n in (("x", 3), ("y", 4), ("z", 10))}
-    found = summary(pairs(apart), "A")
-    assert interval(found, "seed") == pytest.approx(interval(found, "stream"))
-    assert found["detectable_by_seed"] == pytest.approx(found["detectable_by_stream"])
+    separate = {name: dict(enumerate(draw.normal(size=n), 10 * n)) for name, n in (("x", 3), ("y", 4), ("z", 10))}
+    estimate = summary(pairs(separate), "A")
+    assert interval(estimate, "seed") == pytest.approx(interval(estimate, "stream"))
+    assert estimate["detectable_by_seed"] == pytest.approx(estimate["detectable_by_stream"])
     values = draw.normal(size=(3, 6))
     together = {name: dict(enumerate(of_stream)) for name, of_stream in zip("xyz", values)}
     expected = stats.ttest_1samp(values.mean(0), 0).confidence_interval(0.95)
@@ -146,8 +146,8 @@ def test_an_interval_excludes_0_if_it_is_on_one_side():
 def test_pairs_share_stream_and_seed():
     one = pd.DataFrame({"dataset": "x", "memory_size": 10, "seed": [0, 1, 2], "A": [5, 6, 7], "F": [1, 1, 1]})
     two = pd.DataFrame({"dataset": "x", "memory_size": 10, "seed": [2, 1, 5], "A": [1, 2, 3], "F": [0, 2, 0]})
-    found = differences(one, two)
-    assert found[["seed", "A", "F"]].values.tolist() == [[1, 4, -1], [2, 6, 1]]
+    table = differences(one, two)
+    assert table[["seed", "A", "F"]].values.tolist() == [[1, 4, -1], [2, 6, 1]]
     with pytest.raises(pd.errors.MergeError):
         differences(pd.concat([one, one]), two)
 
@@ -188,12 +188,12 @@ def test_a_row_per_reading_with_all_measures_and_the_shift():
 
 
 def points(ax, marker, filled=None):
-    """The places of the single points of a kind."""
+    """The positions of the single points of a kind."""
     lines = [line for line in ax.lines if line.get_marker() == marker]
     return [(line.get_xdata()[0], line.get_ydata()[0]) for line in lines if filled in (None, line.get_mfc() != "white")]
 
 
-def test_the_picture_of_readings_has_each_difference_at_its_place_and_the_papers_once_per_stream():
+def test_the_picture_of_readings_has_each_difference_and_the_papers_once_per_stream():
     rows = [
         dict(reading=reading, dataset=dataset, memory_size=40, method=method, metric=metric, n=5, mean=mean + shift)
         for dataset, mean in (("bloodcell", 1.0), ("cifar10", 2.0))
@@ -201,7 +201,7 @@ def test_the_picture_of_readings_has_each_difference_at_its_place_and_the_papers
         for method in ("ER", "BI bottom, published settings")
         for metric in "AF"
     ]
-    table = pd.DataFrame(rows).assign(low=lambda own: own["mean"] - 60, high=lambda own: own["mean"] + 3, published=-31)
+    table = pd.DataFrame(rows).assign(low=lambda t: t["mean"] - 60, high=lambda t: t["mean"] + 3, published=-31)
     for ax in plots.readings.differences(table).axes:
         means, heights = zip(*points(ax, "o"))
         assert means == pytest.approx([1.1, 1.1, 1.2, 1.2, 2.1, 2.1, 2.2, 2.2])
@@ -216,9 +216,9 @@ def test_arrows_go_from_the_statistics_of_training_to_the_moved_ones():
     rows = [numbers | dict(method="ER", A_running=21.0, F_running=73.0)]
     rows.append(numbers | dict(method="BI bottom, published settings", A_running=31.0, F_running=41.0))
     figure = plots.readings.moved_by_scoring(pd.DataFrame(rows))
-    for ax, before, added, own in zip(figure.axes, (21, 73), (26, 57), (31, 41)):
+    for ax, before, added, moved in zip(figure.axes, (21, 73), (26, 57), (31, 41)):
         assert points(ax, "o", filled=False) == [(before, 0), (before, 1), (before, 1.3)]
-        assert points(ax, "o", filled=True) == [(added, 0), (added, 1)] and points(ax, "s") == [(own, 1.3)]
+        assert points(ax, "o", filled=True) == [(added, 0), (added, 1)] and points(ax, "s") == [(moved, 1.3)]
         arrows = [(text.xyann, text.xy) for text in ax.texts if text.arrow_patch]
-        assert arrows == [((before, y), (x, y)) for y, x in ((0, added), (1, added), (1.3, own))]
+        assert arrows == [((before, y), (x, y)) for y, x in ((0, added), (1, added), (1.3, moved))]
     assert figure.axes[0].get_xlim() == figure.axes[1].get_xlim()  # A point has one length in both panels.

@@ -25,14 +25,14 @@ from ucl.studies.explore_memory import explore, scores_of
 
 pytestmark = pytest.mark.usefixtures("small_networks")
 
-OWN = ["own_objects:surprise", "own_objects:atypical"]
+USER_SCORES = ["own_objects:surprise", "own_objects:atypical"]
 BASE = ucl.Config(dataset="digits", n_tasks=2, imbalance=0.1, memory_size=10, validation=0.5)
 CONFIGS = [BASE.replace(score="EN", selection="bottom", refresh=2), BASE.replace(population="reservoir")]
 
 
 @pytest.fixture(scope="module")
 def runs(small_networks):
-    return explore(CONFIGS, OWN, device="cpu", progress=False)
+    return explore(CONFIGS, USER_SCORES, device="cpu", progress=False)
 
 
 @pytest.fixture(scope="module")
@@ -67,13 +67,13 @@ def test_at_the_end_the_slots_are_those_of_the_run_itself(runs):
 def test_scores_are_those_of_the_scorer_called_directly_and_change_nothing(data, dropout):
     model = build_model(BASE.replace(dropout=dropout), data)
     images = torch.from_numpy(data.train_images[20:32]).movedim(-1, 1)
-    positions, own_labels = torch.arange(20, 32), data.train_labels[20:32]
+    positions, labels_N = torch.arange(20, 32), data.train_labels[20:32]
     before, draws = {name: value.clone() for name, value in model.state_dict().items()}, torch.get_rng_state()
-    found = scores_of(model, images, positions, own_labels, [*OWN, "ucl.scorers:uniform"], seed=3)
+    scores = scores_of(model, images, positions, labels_N, [*USER_SCORES, "ucl.scorers:uniform"], seed=3)
     assert torch.equal(torch.get_rng_state(), draws)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert (model.dropout_rate, model.dropout.p) == (dropout, dropout)
-    assert list(found) == [*SCORES, *OWN, "ucl.scorers:uniform"]
+    assert list(scores) == [*SCORES, *USER_SCORES, "ucl.scorers:uniform"]
 
     def called(score, passes=0, **more):
         views = torch.Generator().manual_seed(seed_for(3, "explored views"))
@@ -81,24 +81,24 @@ def test_scores_are_those_of_the_scorer_called_directly_and_change_nothing(data,
 
     for name in set(scorers.SCORES) - {"MC"}:
         (expected,) = called(scorers.SCORES[name])(model, [images], [positions])
-        assert found[name].tolist() == expected.tolist(), name
+        assert scores[name].tolist() == expected.tolist(), name
     if not dropout:
         model.dropout_rate = 0.3
     (expected,) = called(scorers.SCORES["MC"], 20)(model, [images], [positions])
-    assert found["MC"].tolist() == expected.tolist() and min(found["MC"]) > 0
-    for name in OWN:
-        for label in np.unique(own_labels):
-            own = np.flatnonzero(own_labels == label)
-            (expected,) = called(scorers.resolve(name), path=name)(model, [images[own]], [positions[own]], [int(label)])
-            assert found[name][own] == pytest.approx(expected.numpy(), rel=1e-5)
+    assert scores["MC"].tolist() == expected.tolist() and min(scores["MC"]) > 0
+    for name in USER_SCORES:
+        for label in np.unique(labels_N):
+            at = np.flatnonzero(labels_N == label)
+            (expected,) = called(scorers.resolve(name), path=name)(model, [images[at]], [positions[at]], [int(label)])
+            assert scores[name][at] == pytest.approx(expected.numpy(), rel=1e-5)
 
 
 def test_a_diverged_network_has_no_scores(data):
     model = build_model(BASE, data)
     model.linear.weight.data.fill_(float("nan"))
     images = torch.from_numpy(data.train_images[:4]).movedim(-1, 1)
-    found = scores_of(model, images, torch.arange(4), data.train_labels[:4])
-    assert all(np.isnan(found[name]).all() for name in ("LC", "EN", "BI", "MC"))
+    scores = scores_of(model, images, torch.arange(4), data.train_labels[:4])
+    assert all(np.isnan(scores[name]).all() for name in ("LC", "EN", "BI", "MC"))
 
 
 def test_runs_of_one_method_are_named_by_what_differs(tiny):
@@ -134,29 +134,29 @@ def frames(ax):
     )
 
 
-def test_the_picture_has_each_image_where_its_value_puts_it_in_the_colour_of_the_scale(runs, data):
+def test_the_picture_has_the_images_in_the_order_and_colours_of_their_values(runs, data):
     last = max(moments(runs))
     figure = held_images(runs, data.train_images, data.classes, [last], "MS", "RC")
     values = pd.concat(runs.values())["RC"]
     low, high = values.min(), values.quantile(0.98)
     for ax, table in zip(figure.axes, runs.values(), strict=False):
         rows = [images_of(table, last, label, "MS") for label in labels(runs)]
-        assert all(own["MS"].is_monotonic_increasing and own["label"].nunique() <= 1 for own in rows)
+        assert all(row["MS"].is_monotonic_increasing and row["label"].nunique() <= 1 for row in rows)
         scaled = (pd.concat(rows)["RC"] - low) / (high - low)
         assert frames(ax) == pytest.approx(plt.get_cmap("viridis")(scaled.to_numpy()))
         assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == [data.classes[c] for c in labels(runs)]
-        for canvas, own in zip(ax.images, filter(len, rows), strict=True):
+        for canvas, row in zip(ax.images, filter(len, rows), strict=True):
             side, pad = data.image_size, (canvas.get_array().shape[0] - data.image_size) // 2
             pixels = canvas.get_array()[pad : pad + side, pad : pad + side, :3]
-            assert (pixels == data.train_images[own["position"].iloc[0]]).all()
+            assert (pixels == data.train_images[row["position"].iloc[0]]).all()
 
 
 def test_a_memory_that_is_empty_until_a_task_ends_is_drawn_as_none(tiny):
-    found, bands = explore([tiny, tiny.replace(population="rainbow")], device="cpu"), ucl.datasets.load(tiny.dataset)
-    assert list(found) == ["ER", "Rainbow"]
-    assert list(moments(found)) == found["ER"]["batch"].unique().tolist() == [1, 2, 3, 4]
-    assert found["Rainbow"]["batch"].unique().tolist() == [2, 3, 4]
-    figure = held_images(found, bands.train_images, bands.classes, [1])
+    tables, bands = explore([tiny, tiny.replace(population="rainbow")], device="cpu"), ucl.datasets.load(tiny.dataset)
+    assert list(tables) == ["ER", "Rainbow"]
+    assert list(moments(tables)) == tables["ER"]["batch"].unique().tolist() == [1, 2, 3, 4]
+    assert tables["Rainbow"]["batch"].unique().tolist() == [2, 3, 4]
+    figure = held_images(tables, bands.train_images, bands.classes, [1])
     assert "Rainbow, 0 images" in words_in(figure) and "none" in words_in(figure)
 
 
@@ -172,7 +172,7 @@ def test_what_is_not_in_the_tables_is_refused(runs, data, given):
 
 def test_each_control_changes_the_picture_and_leaves_no_figure_open(runs, data):
     *controls, picture = explorer(runs, data.train_images, data.classes).children
-    values = [min(moments(runs)), "entry", OWN[0], next(iter(labels(runs)))]
+    values = [min(moments(runs)), "entry", USER_SCORES[0], next(iter(labels(runs)))]
     seen = [bytes(picture.value)]
     for control, value in zip(controls, values, strict=True):
         control.value = value

@@ -31,8 +31,8 @@ def rows_of(heading):
 def record(config, a=0.5, f=0.3, readings=None, **facts):
     """A record with this A and F, and these (A, F) under readings."""
     tested = {
-        name: Reading(matrix(*of), np.full((2, 2), of[0]), np.full((2, 2), 0.5), np.zeros(2))
-        for name, of in (readings or {}).items()
+        name: Reading(matrix(*values), np.full((2, 2), values[0]), np.full((2, 2), 0.5), np.zeros(2))
+        for name, values in (readings or {}).items()
     }
     return record_of(config, matrix(a, f), class_recall=np.full((2, 2), a), readings=tested, **facts)
 
@@ -59,7 +59,7 @@ def test_the_hypotheses_and_margins_are_those_of_the_protocol():
     }
 
 
-def test_between_readings_it_is_the_paired_t_interval_of_the_planned_seeds():
+def test_a_difference_of_readings_has_the_paired_t_interval_of_the_planned_seeds():
     draw = np.random.default_rng(0)
     base = Config(dataset="bloodcell", memory_size=40, readings=True, **ER)
     moved = dict(zip(range(10, 20), draw.normal(-0.1, 0.05, 10), strict=True))
@@ -77,8 +77,8 @@ def test_between_readings_it_is_the_paired_t_interval_of_the_planned_seeds():
     assert np.isnan(overall(table, hypothesis="H5", memory="ER")["mean"])  # The records do not have that reading.
 
 
-def test_the_papers_difference_and_each_stream_stand_next_to_the_verdict_of_the_protocol():
-    """BI minus CBR redraw is +3 on one stream and -3 on the other: as much in the mean, and the paper's is excluded."""
+def test_the_table_has_the_papers_difference_and_each_stream_besides_the_protocols_verdict():
+    """BI minus CBR redraw is +3 on one stream and -3 on the other: the mean is 0, and the paper's mean is excluded."""
     records = []
     for (dataset, size, first), change in {("bloodcell", 40, 10): 0.03, ("cifar10", 500, 20): -0.03}.items():
         base = Config(dataset=dataset, memory_size=size, readings=True)

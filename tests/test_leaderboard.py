@@ -68,8 +68,7 @@ def made_up(policies, seeds=range(5), **facts):
 
 def shown(records, times):
     """The table for readers, by policy."""
-    found, compared = standings(records, times), gaps(records, times)
-    return policies.leaderboard(found, compared).set_index("policy")
+    return policies.leaderboard(standings(records, times), gaps(records, times)).set_index("policy")
 
 
 # The runs
@@ -104,9 +103,9 @@ def test_a_difference_is_that_of_scipy_at_the_same_seeds():
 def test_only_the_planned_seeds_with_the_papers_settings_count_sorted_by_a():
     records = made_up(POLICIES) + [record(config("CBR", seed), 0.9, 0.0) for seed in (10, 11)]
     records.append(record(Config(dataset="bloodcell", memory_size=40, score="BI", refresh=2), 0.9, 0.0))
-    found = standings(frame(*records), NO_TIMES)
-    assert set(found["policy"]) == set(POLICIES) and set(found["n"]) == {5} and found["A"].is_monotonic_decreasing
-    (row,) = found[found["policy"] == "MOE"].to_dict("records")
+    table = standings(frame(*records), NO_TIMES)
+    assert set(table["policy"]) == set(POLICIES) and set(table["n"]) == {5} and table["A"].is_monotonic_decreasing
+    (row,) = table[table["policy"] == "MOE"].to_dict("records")
     for index, metric in enumerate("AF"):
         values = [100 * numbers()["MOE", seed][index] for seed in range(5)]
         assert (row[metric], row[f"{metric}_std"]) == pytest.approx((np.mean(values), np.std(values, ddof=1)))
@@ -114,9 +113,9 @@ def test_only_the_planned_seeds_with_the_papers_settings_count_sorted_by_a():
 
 def test_a_network_that_failed_is_left_out_and_named():
     records = frame(*made_up(["CBR"]), *made_up(["OCS"], range(4)), *made_up(["OCS"], [4], diverged_after=1))
-    found = standings(records, NO_TIMES).set_index("policy")
-    assert (found.loc["OCS", "n"], found.loc["OCS", "failed"]) == (4, "1 diverged")
-    assert found.loc["OCS", "A"] == pytest.approx(100 * np.mean([numbers()["OCS", seed][0] for seed in range(4)]))
+    table = standings(records, NO_TIMES).set_index("policy")
+    assert (table.loc["OCS", "n"], table.loc["OCS", "failed"]) == (4, "1 diverged")
+    assert table.loc["OCS", "A"] == pytest.approx(100 * np.mean([numbers()["OCS", seed][0] for seed in range(4)]))
     assert one_row(gaps(records, NO_TIMES), policy="OCS", comparator="CBR", metric="A")["n"] == 4
     assert shown(records, NO_TIMES).loc[["CBR", "OCS"], "left out"].tolist() == ["", "1 diverged"]
 
@@ -141,14 +140,14 @@ def test_at_equal_seconds_a_policy_is_compared_with_that_cbr():
     compared = gaps(records, times)
     for policy, n in (("BI bottom", 4), ("BI top", 4), ("GSS", 8), ("LARS", 1)):
         other = "CBR" if n == 1 else f"CBR, {n} updates"
-        own, others = ([100 * numbers()[p, seed][0] for seed in range(5)] for p in (policy, other))
+        values, others = ([100 * numbers()[p, seed][0] for seed in range(5)] for p in (policy, other))
         row = one_row(compared, policy=policy, comparator=AT_EQUAL_SECONDS, metric="A")
-        assert (row["updates"], row["mean"]) == (n, pytest.approx(np.mean(own) - np.mean(others)))
+        assert (row["updates"], row["mean"]) == (n, pytest.approx(np.mean(values) - np.mean(others)))
     not_timed = compared[(compared["comparator"] == AT_EQUAL_SECONDS)]["policy"]
     assert set(not_timed) == {"BI bottom", "BI top", "GSS", "LARS"}
-    found = standings(records, times).set_index("policy")
-    assert found.loc["BI top", ["ms", "updates"]].tolist() == [90, 4]
-    assert np.isnan(found.loc["ER", "ms"]) and pd.isna(found.loc["CBR", "updates"])
+    table = standings(records, times).set_index("policy")
+    assert table.loc["BI top", ["ms", "updates"]].tolist() == [90, 4]
+    assert np.isnan(table.loc["ER", "ms"]) and pd.isna(table.loc["CBR", "updates"])
 
 
 # The page and the picture
@@ -157,23 +156,23 @@ def test_at_equal_seconds_a_policy_is_compared_with_that_cbr():
 def test_a_row_has_what_was_measured_and_empty_cells_for_the_rest():
     records = frame(*made_up(["CBR", "ER"]), *made_up(["BI bottom"], range(3)), *made_up(["CBR, 4 updates"], [0, 1]))
     times = times_of(BI=90.4)
-    found, row = shown(records, times), one_row(gaps(records, times), policy="BI bottom", comparator="CBR", metric="A")
-    assert sorted(found.index) == ["BI bottom", "CBR", "CBR, 4 updates", "ER"]
-    bi = found.loc["BI bottom"]
+    table, row = shown(records, times), one_row(gaps(records, times), policy="BI bottom", comparator="CBR", metric="A")
+    assert sorted(table.index) == ["BI bottom", "CBR", "CBR, 4 updates", "ER"]
+    bi = table.loc["BI bottom"]
     assert bi["n"] == 3 and f"{abs(row['mean']):.1f}" in bi["A minus CBR [95 %]"] and bi["ms per batch"] == "90"
     assert bi["A minus CBR at equal seconds [95 %]"].endswith("(n = 2)") and bi["updates of that CBR"] == 4
-    assert found.loc["CBR"].tolist()[3:] == ["", "", "20", "", ""]
+    assert table.loc["CBR"].tolist()[3:] == ["", "", "20", "", ""]
 
 
-def test_the_picture_has_a_row_per_policy_but_cbr_in_the_order_of_all_pictures():
+def test_the_picture_has_a_row_per_policy_except_cbr_in_the_order_of_all_pictures():
     compared = gaps(frame(*made_up(SOME)), times_of(BI=90))
     left, right = plots.effects.leaderboard(compared).axes
     names = [text.get_text() for text in left.get_yticklabels()]
     of_cbr = [f"CBR, {n} updates" for n in UPDATES]
     assert names == ["ER", *of_cbr, "LARS", "GSS", "BI bottom", "BI top", UNIFORM_SCORE]
-    hollow = [one for ax in (left, right) for one in ax.lines if one.get_markerfacecolor() == "white"]
+    hollow = [line for ax in (left, right) for line in ax.lines if line.get_markerfacecolor() == "white"]
     expected = compared[compared["comparator"] == AT_EQUAL_SECONDS]
-    assert sorted(one.get_xdata()[0] for one in hollow) == pytest.approx(sorted(expected["mean"]))
+    assert sorted(line.get_xdata()[0] for line in hollow) == pytest.approx(sorted(expected["mean"]))
 
 
 # Times

@@ -1,4 +1,4 @@
-"""A watched memory equals that of the run; images with wrong labels are found; ranks and means are checked by hand."""
+"""An observed memory is that of the run; images with wrong labels are detected; ranks and means are checked by hand."""
 
 import json
 from pathlib import Path
@@ -29,26 +29,26 @@ def test_a_watched_memory_is_the_runs(fields, monkeypatch):
     sample = Buffer.sample
 
     def counted(self, *arguments):
-        found = sample(self, *arguments)
-        replayed.append(0 if found is None else len(found[1]))
-        return found
+        drawn = sample(self, *arguments)
+        replayed.append(0 if drawn is None else len(drawn[1]))
+        return drawn
 
     monkeypatch.setattr(Buffer, "sample", counted)
-    of_image = stays(config, "cpu", progress=False)
-    end = of_image[of_image["exit"].isna()].sort_values("position")
+    table = stays(config, "cpu", progress=False)
+    end = table[table["exit"].isna()].sort_values("position")
     held = pd.DataFrame({name: record.memory[name] for name in ("position", "label", "score")}).sort_values("position")
     assert end["position"].tolist() == held["position"].tolist() and end["label"].tolist() == held["label"].tolist()
     if config.uses_scores:
         assert end["last_score"].tolist() == pytest.approx(held["score"].astype(float).tolist(), rel=1e-5, nan_ok=True)
     else:
-        assert of_image["first_score"].isna().all()
-    assert of_image["replays"].sum() == sum(replayed) > 0
-    assert of_image["position"].is_unique  # each image comes once
-    gone = of_image[of_image["exit"].notna()]
-    assert (gone["exit"] > gone["entry"]).all()
+        assert table["first_score"].isna().all()
+    assert table["replays"].sum() == sum(replayed) > 0
+    assert table["position"].is_unique  # each image comes once
+    removed = table[table["exit"].notna()]
+    assert (removed["exit"] > removed["entry"]).all()
     for batch in range(2, record.timing["batches"] + 1):
-        there = (of_image["entry"] <= batch) & ~(of_image["exit"] <= batch)
-        assert there.sum() == 10
+        is_held = (table["entry"] <= batch) & ~(table["exit"] <= batch)
+        assert is_held.sum() == 10
 
 
 def test_a_run_without_a_memory_is_refused():
@@ -93,12 +93,12 @@ def test_the_two_halves_share_every_class_and_no_image():
 def test_ranks_are_within_the_class():
     table = pd.DataFrame({"position": range(6), "label": [0, 0, 0, 0, 1, 1], "agrees": True})
     table = table.assign(loss=[4.0, 3, 2, 1, 9, 8], typicality=[0.1, 0.3, 0.2, 0.4, 0.5, 0.9])
-    found = ranked(table)
-    assert found["easy"].tolist() == [0.125, 0.375, 0.625, 0.875, 0.25, 0.75]
-    assert found["typical"].tolist() == [0.125, 0.625, 0.375, 0.875, 0.25, 0.75]
+    ranks = ranked(table)
+    assert ranks["easy"].tolist() == [0.125, 0.375, 0.625, 0.875, 0.25, 0.75]
+    assert ranks["typical"].tolist() == [0.125, 0.625, 0.375, 0.875, 0.25, 0.75]
 
 
-def test_means_of_what_is_kept_weigh_the_classes_alike():
+def test_means_over_the_kept_images_give_classes_equal_weights():
     config = BASE.replace(population="reservoir")
     record = ucl.run(config, device="cpu", progress=False)
     positions, labels = (np.array(record.memory[name]) for name in ("position", "label"))
@@ -114,12 +114,12 @@ def test_means_of_what_is_kept_weigh_the_classes_alike():
     by_class = [ranks.loc[positions[labels == c], "easy"].mean() for c in np.unique(labels)]
     assert row["easy"] == pytest.approx(np.mean(by_class)) and row["n"] == 10
     assert (row["method"], row["settings"], row["seed"]) == ("ER", paper.settings(config), 0)
-    of_tasks = [task.positions.tolist() for task in build_stream(config, data)]
-    last = {p for own in of_tasks for index, p in enumerate(own) if index >= 0.9 * len(own)}
+    tasks = [task.positions.tolist() for task in build_stream(config, data)]
+    last = {p for positions_in in tasks for index, p in enumerate(positions_in) if index >= 0.9 * len(positions_in)}
     assert row["recent"] == pytest.approx(len(last & set(positions.tolist())) / 10)
 
 
-def test_of_each_method_the_runs_that_rescore_the_most_are_chosen():
+def test_for_each_method_the_runs_that_rescore_the_most_are_selected():
     rows = [
         ("bloodcell", 40, "CBR", ""),
         ("bloodcell", 40, "BI bottom", "refresh=2"),
@@ -153,14 +153,14 @@ def test_runs_with_a_remedy_are_paired_with_the_same_runs_without_it():
     ]
     kept = pd.DataFrame(rows, columns=["method", "settings", "seed", "recent"])
     kept = kept.assign(dataset="cifar10", memory_size=500, easy=0.5, typical=0.5, agrees=kept["recent"] / 2)
-    found = with_remedies(kept.replace({"settings": {"": np.nan}}))  # as the committed table is read
-    own = found[found["measure"] == "recent"].set_index(["method", "settings", "remedy"])
-    assert list(own.index) == [("BI bottom", "", "view_draws=fixed"), ("EN bottom", "refresh=2", "n_draws=4")]
-    bi, en = own.iloc[0], own.iloc[1]
+    table = with_remedies(kept.replace({"settings": {"": np.nan}}))  # as the committed table is read
+    recent = table[table["measure"] == "recent"].set_index(["method", "settings", "remedy"])
+    assert list(recent.index) == [("BI bottom", "", "view_draws=fixed"), ("EN bottom", "refresh=2", "n_draws=4")]
+    bi, en = recent.iloc[0], recent.iloc[1]
     interval = scipy.stats.ttest_rel([0.5, 0.4], [0.9, 0.7]).confidence_interval()
     assert [bi["n"], bi["without"], bi["mean"]] == pytest.approx([2, 0.8, -0.35])
     assert [bi["low"], bi["high"]] == pytest.approx(list(interval))
     assert [en["n"], en["without"], en["mean"]] == pytest.approx([1, 0.6, -0.1]) and np.isnan(en["low"])
-    agrees = found[found["measure"] == "agrees"]["mean"]
+    agrees = table[table["measure"] == "agrees"]["mean"]
     assert list(agrees) == pytest.approx([-0.175, -0.05])
     assert with_remedies(kept[kept["settings"] == ""]).empty

@@ -36,9 +36,9 @@ def test_there_is_a_row_per_policy_and_state_and_all_start_from_the_same_network
 
 def test_the_policies_do_not_influence_each_other(table):
     others = [BASE, BASE.replace(population="uncertainty", score="LC", view_draws="batch"), POLICIES[2]]
-    found = memory_swap(others, "cpu", progress=False)
+    swapped = memory_swap(others, "cpu", progress=False)
     for label in ("ER", "EN bottom"):
-        one, other = (rows[rows["method"] == label].reset_index(drop=True) for rows in (table, found))
+        one, other = (rows[rows["method"] == label].reset_index(drop=True) for rows in (table, swapped))
         pd.testing.assert_frame_equal(one, other, check_exact=True)
 
 
@@ -58,15 +58,15 @@ def test_a_memory_that_chooses_at_a_tasks_end_is_filled_and_its_runs_are_those_o
     record = ucl.run(rainbow, device="cpu", progress=False)
     right = (predictions(model, last.test_images) == last.test_labels.numpy()).mean()
     assert right == record.accuracy[-1, -1]
-    of_image = stays(rainbow, "cpu", progress=False)
-    held = of_image.loc[of_image["exit"].isna(), "position"]
+    table = stays(rainbow, "cpu", progress=False)
+    held = table.loc[table["exit"].isna(), "position"]
     assert sorted(held) == sorted(record.memory["position"])
 
 
 def test_differences_are_paired_by_seed_and_the_states_of_a_seed_count_once():
     base = {"dataset": "digits", "memory_size": 10, "last": 50.0, "A": 0.0}
-    found = [(0, "CBR", 40), (0, "CBR", 60), (0, "ER", 41), (0, "ER", 65), (1, "CBR", 10), (1, "ER", 15)]
-    table = pd.DataFrame([{**base, "seed": seed, "method": method, "retained": a} for seed, method, a in found])
+    values = [(0, "CBR", 40), (0, "CBR", 60), (0, "ER", 41), (0, "ER", 65), (1, "CBR", 10), (1, "ER", 15)]
+    table = pd.DataFrame([{**base, "seed": seed, "method": method, "retained": a} for seed, method, a in values])
     rows = against(table, "CBR").set_index("measure")
     assert set(rows["method"]) == {"ER"} and (rows["n"] == 2).all()
     assert rows.loc["retained", "mean"] == pytest.approx(4.0)  # the mean of 3 and 5
@@ -75,7 +75,7 @@ def test_differences_are_paired_by_seed_and_the_states_of_a_seed_count_once():
     assert rows.loc["last", ["mean", "low", "high"]].tolist() == [0, 0, 0]
 
 
-def test_a_row_is_what_the_steps_by_hand_give(table):
+def test_a_row_equals_the_steps_by_hand(table):
     data = datasets.load("digits")
     with repeatable(BASE.seed, torch.device("cpu")):
         stream, model = build_stream(BASE, data), build_model(BASE, data)

@@ -20,8 +20,8 @@ ER = BI.replace(population="reservoir")
 OURS, THEIRS = {0: 0.3, 1: 0.5, 2: 0.45, 3: 0.6}, {0: 0.25, 1: 0.2, 2: 0.5, 4: 0.1}
 
 
-def of(config, kept, **facts):
-    return [record_of(config.replace(seed=seed), value, **facts) for seed, value in kept.items()]
+def of(config, retained, **facts):
+    return [record_of(config.replace(seed=seed), value, **facts) for seed, value in retained.items()]
 
 
 RUNS = frame(*of(BI, OURS), *of(ER, THEIRS))
@@ -33,9 +33,9 @@ def refused(*arguments):
     return str(refusal.value)
 
 
-def test_within_a_stream_it_is_scipys_paired_t_interval():
+def test_within_a_stream_the_interval_is_scipys_paired_t_interval():
     row = ucl.compare(RUNS, "score=BI", "label=ER", ["A"]).iloc[0]
-    ours, theirs = (50 * (np.array([kept[s] for s in range(3)]) + 0.75) for kept in (OURS, THEIRS))
+    ours, theirs = (50 * (np.array([retained[s] for s in range(3)]) + 0.75) for retained in (OURS, THEIRS))
     expected = stats.ttest_rel(ours, theirs)
     assert (row["dataset"], row["memory_size"], row["n"], row["streams"]) == ("bloodcell", 40, 3, 1)
     assert (row["label"], row["comparator"], row["metric"]) == ("BI bottom", "ER", "A")
@@ -48,7 +48,7 @@ def test_pairs_without_the_measure_do_not_count():
     """Older records have no shares of answers, from which last_share is computed."""
     shares = np.array([[1.0, 0.0], [0.25, 0.75]])
     older = [*of(BI, {0: 0.4, 1: 0.5}), *of(ER, {0: 0.3, 1: 0.2})]
-    newer = [dataclasses.replace(one, answer_shares=shares) for one in (*of(BI, {1: 0.5, 2: 0.6}), *of(ER, {2: 0.1}))]
+    newer = [dataclasses.replace(r, answer_shares=shares) for r in (*of(BI, {1: 0.5, 2: 0.6}), *of(ER, {2: 0.1}))]
     runs = frame(older[0], *older[2:], *newer)
     table = ucl.compare(runs, "score=BI", "label=ER", ["A", "last_share"]).set_index("metric")
     assert table["n"].to_dict() == {"A": 3, "last_share": 1}
@@ -64,7 +64,7 @@ def test_runs_without_a_partner_and_failed_runs_are_counted():
     assert set(table["n"]) == {3}
 
 
-def test_a_run_without_a_memory_is_one_run_whatever_the_memories_of_the_other_method():
+def test_a_run_without_a_memory_counts_once_for_all_memory_sizes_of_the_other_method():
     finetune = BI.replace(method="finetune", memory_size=None)
     broken = record_of(finetune.replace(seed=3))
     broken.accuracy[:], broken.diverged_after = np.nan, 0
@@ -77,7 +77,7 @@ def test_a_run_without_a_memory_is_one_run_whatever_the_memories_of_the_other_me
     )
 
 
-def test_over_all_streams_each_weighs_the_same_and_one_with_a_single_pair_is_left_out():
+def test_streams_have_equal_weights_and_one_with_a_single_pair_is_left_out():
     size = BI.replace(memory_size=160), ER.replace(memory_size=160)
     large = frame(*of(size[0], {0: 0.8, 1: 0.9}), *of(size[1], {0: 0.1, 1: 0.3}))
     table = ucl.compare(pd.concat([RUNS, large], ignore_index=True), "score=BI", "label=ER", ["A"])
@@ -99,7 +99,7 @@ def test_a_method_without_a_memory_is_paired_with_each_size():
     assert table["mean"].tolist() == pytest.approx([-15, -27.5, -21.25])
 
 
-def test_a_field_of_the_stream_that_both_name_differs_within_the_pairs():
+def test_a_field_of_the_stream_in_both_filters_differs_within_the_pairs():
     runs = frame(*of(ER, {0: 0.3, 1: 0.4}), *of(ER.replace(memory_size=160), {0: 0.5, 1: 0.7}))
     (row,) = ucl.compare(runs, "label=ER memory_size=160", "label=ER memory_size=40", ["A"]).to_dict("records")
     assert (row["label"], row["comparator"]) == ("ER, memory_size=160", "ER, memory_size=40")
@@ -114,7 +114,7 @@ def test_a_field_of_the_stream_that_both_name_differs_within_the_pairs():
         ([*of(BI, {0: 0.1}), *of(ER, {1: 0.1})], "seed"),
     ],
 )
-def test_runs_of_other_streams_images_or_seeds_are_no_pairs(records, word):
+def test_runs_of_other_streams_images_or_seeds_are_not_paired(records, word):
     assert f"{word} is " in refused(frame(*records), "score=BI", "label=ER")
 
 
@@ -132,8 +132,8 @@ def test_methods_that_were_scored_in_different_arithmetics_are_named():
 
 def test_a_filter_that_selects_several_methods_is_refused_with_what_differs():
     mine = BI.replace(score="mine:s")
-    own = frame(*of(mine, {0: 0.1}, score_source="0a"), *of(mine, {1: 0.1}, score_source="0b"), *of(ER, THEIRS))
-    assert "source (0a, 0b)" in refused(own, "score=mine:s", "label=ER")
+    mixed = frame(*of(mine, {0: 0.1}, score_source="0a"), *of(mine, {1: 0.1}, score_source="0b"), *of(ER, THEIRS))
+    assert "source (0a, 0b)" in refused(mixed, "score=mine:s", "label=ER")
     several = frame(*of(BI, OURS), *of(BI.replace(refresh=2), OURS), *of(BI.replace(selection="top"), OURS))
     runs = pd.concat([several, frame(*of(ER, THEIRS))], ignore_index=True)
     assert "label=BI bottom" in refused(runs, "score=BI", "label=ER")
@@ -158,20 +158,20 @@ def test_settings_are_part_of_a_methods_name():
         (("score=BI", "label=ER", ["Acc"]), "measure"),
     ],
 )
-def test_what_can_not_be_compared_is_refused(arguments, name):
+def test_what_cannot_be_compared_is_refused(arguments, name):
     with pytest.raises(InputError) as refusal:
         ucl.compare(RUNS, *arguments)
     assert refusal.value.name == name
 
 
-def test_it_agrees_with_the_table_of_all_effects():
-    """The package chooses the committed records in two ways: by filters here, by the paper's grid in that table."""
+def test_a_comparison_agrees_with_the_table_of_all_effects():
+    """The committed records are selected by filters here, and by the paper's grid in that table."""
     from ucl.report.results import effects
 
     files = sorted((ROOT / "figures" / "runs").glob("bloodcell-m40-*.json"))
     store = as_table(Record.from_json(file.read_text(encoding="utf-8")) for file in files)
     records = ucl.where(store, "dataset=bloodcell memory_size=40")
     table = ucl.compare(records, "label=EN bottom refresh=2 settings=refresh=2", "label=CBR settings=")
-    found = effects(records).query("label == 'EN bottom' and setting == 'refresh=2' and comparator == 'CBR'")
+    table_of_all = effects(records).query("label == 'EN bottom' and setting == 'refresh=2' and comparator == 'CBR'")
     for column in ("n", "mean", "low", "high", "detectable"):
-        assert table[column].tolist() == found[column].tolist()
+        assert table[column].tolist() == table_of_all[column].tolist()

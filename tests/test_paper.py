@@ -50,7 +50,7 @@ def test_a_grid_has_the_runs_of_every_printed_cell_and_no_others(table):
     assert runs == dict.fromkeys(printed, 3)
 
 
-def test_a_grid_is_one_seed_after_the_other_and_all_else_by_default():
+def test_a_grid_has_one_seed_after_the_other_and_defaults_otherwise():
     runs = paper.grid("table3", seeds=[7, 3])
     assert [c.seed for c in runs] == [7] * 60 + [3] * 60
     assert {paper.settings(c) for c in runs} == {""}
@@ -60,16 +60,16 @@ def test_a_grid_is_one_seed_after_the_other_and_all_else_by_default():
     assert {c.dropout for c in runs if c.score == "MC"} == {0.3}
 
 
-def test_deviations_switch_each_choice_of_the_published_code_where_it_can_show():
+def test_deviations_have_each_choice_of_the_published_code_that_can_change_a_result():
     runs = paper.grid("deviations", seeds=[0])
     reported = [(c.label, paper.settings(c)) for c in runs]
-    alone = ["scoring_batchnorm=train", "view_draws=batch", "view_space=normalized"]
+    single = ["scoring_batchnorm=train", "view_draws=batch", "view_space=normalized"]
     assert reported == [
         ("ER", ""),
         ("ER", "reservoir_index=exclusive"),
         ("CBR", ""),
         ("CBR", "class_balancing=redraw"),
-        *[("BI bottom", text) for text in ["", *alone, ", ".join(alone)]],
+        *[("BI bottom", text) for text in ["", *single, ", ".join(single)]],
     ]
     assert len({c.key for c in runs}) == len(runs)
     published = [
@@ -105,16 +105,16 @@ def test_a_wrong_request_is_refused(arguments, name):
 # Records of a grid
 
 
-def test_records_match_at_any_seed_and_with_no_other_setting_that_can_show():
+def test_records_match_at_any_seed_and_with_no_other_setting():
     wanted = Config(dataset="bloodcell")
     er = wanted.replace(population="reservoir")
     others = [
         wanted.replace(**c) for c in (dict(refresh=0.5), dict(selection="top"), dict(memory_size=160), dict(lr=0.05))
     ]
     runs = [*others, wanted.replace(seed=5), wanted.replace(seed=12), er.replace(refresh=0.5, score="LC")]
-    records = frame(*(record_of(one, matrix(0.5, 0.3)) for one in runs))
-    found = matching(records, [Config(dataset="cifar10"), wanted.replace(seed=3), er])
-    assert found[["seed", "experiment"]].to_numpy().tolist() == [[0, 2], [5, 1], [12, 1]]
+    records = frame(*(record_of(config, matrix(0.5, 0.3)) for config in runs))
+    matched = matching(records, [Config(dataset="cifar10"), wanted.replace(seed=3), er])
+    assert matched[["seed", "experiment"]].to_numpy().tolist() == [[0, 2], [5, 1], [12, 1]]
 
 
 def test_settings_name_what_differs_and_nothing_else():

@@ -27,7 +27,7 @@ def test_each_picture_has_each_method(name):
     assert [label for label in ORDERED if label not in text] == []
 
 
-def test_differences_have_each_method_but_the_one_that_is_subtracted():
+def test_differences_have_each_method_except_the_one_that_is_subtracted():
     of_cbr = RUNS["label"] == "CBR"
     joined = pd.concat([table_of(RUNS.loc[rows, "record"]) for rows in (of_cbr, ~of_cbr)])  # row labels repeat
     for runs in (RUNS, joined):
@@ -70,12 +70,14 @@ def test_a_method_with_several_settings_is_a_row_each():
 
 
 def test_long_names_of_streams_and_methods_leave_room_for_the_differences():
-    """A stream of one's own is named with all that differs from the defaults."""
+    """The name of a stream has all fields that differ from the defaults."""
     records = []
     for size in (20, 40):
         for record in records_of(("CBR", "ER"), seeds=(0, 1, 2), dataset="path/to/a long name of a folder"):
-            own = dict(class_order="size", balanced_accuracy=True, memory_size=size, lr=0.01, scoring_batchnorm="train")
-            record.config = record.config.replace(**own)
+            long = dict(
+                class_order="size", balanced_accuracy=True, memory_size=size, lr=0.01, scoring_batchnorm="train"
+            )
+            record.config = record.config.replace(**long)
             records.append(record)
     figure = ucl.plot(table_of(records), "differences", "label=CBR")
     assert_readable(figure)
@@ -104,7 +106,7 @@ def test_matrices_are_means_over_the_seeds():
         ),
     ],
 )
-def test_runs_that_make_no_one_picture_are_refused_with_a_condition_to_add(change, words):
+def test_runs_that_cannot_share_a_picture_are_refused_with_a_condition_to_add(change, words):
     other = record_of("ER", 7, n_tasks=5)
     other.config = other.config.replace(**change)
     with pytest.raises(InputError) as refusal:
@@ -158,7 +160,7 @@ def test_a_balanced_accuracy_is_named_above_its_matrix():
         (("differences", "score == 'BI'"), ["selects several methods"]),
     ],
 )
-def test_what_can_not_be_drawn_is_refused(arguments, words):
+def test_what_cannot_be_drawn_is_refused(arguments, words):
     with pytest.raises(InputError) as refusal:
         ucl.plot(RUNS, *arguments)
     assert [word for word in words if word not in str(refusal.value)] == []
@@ -180,19 +182,19 @@ def test_a_run_with_further_tests_counts_once():
     assert ucl.plot(table_of(records), "tasks").axes[0].get_title().startswith("ER, n = 2\n")
 
 
-OWN = "my_uncertainty_scores_for_lesions:spread_of_top_probability_over_views(power=0.5)"
+USER_SCORE = "my_uncertainty_scores_for_lesions:spread_of_top_probability_over_views(power=0.5)"
 
 
 @pytest.mark.parametrize("picture", ["accuracy", "forgetting", "classes", "memory"])
-def test_the_long_name_of_an_own_score_leaves_room_for_the_axes(picture):
-    records = [replace(r, config=r.config.replace(score=OWN)) for r in records_of(["BI bottom"], (0, 1, 2))]
+def test_the_long_name_of_a_user_score_leaves_room_for_the_axes(picture):
+    records = [replace(r, config=r.config.replace(score=USER_SCORE)) for r in records_of(["BI bottom"], (0, 1, 2))]
     figure = ucl.plot([*records, *records_of(["ER"], (0, 1, 2))], picture)
     assert_readable(figure)
     assert min(ax.get_position().width * figure.get_figwidth() for ax in figure.axes) > 2  # inches
 
 
 def test_a_long_name_is_wrapped_above_its_matrix():
-    own = record_of("ER")
-    own.config = own.config.replace(population="uncertainty", score="package_of_mine.scores:spread_of_views")
-    title = ucl.plot(table_of([own]), "tasks").axes[0].get_title()
+    record = record_of("ER")
+    record.config = record.config.replace(population="uncertainty", score="package_of_mine.scores:spread_of_views")
+    title = ucl.plot(table_of([record]), "tasks").axes[0].get_title()
     assert max(map(len, title.split("\n"))) <= 40 and title.count("\n") >= 2

@@ -27,7 +27,7 @@ from ucl.plots import style
 from ucl.records import Anytime
 
 NAN = float("nan")
-WAYS = {
+METHODS = {
     "Finetune": dict(method="finetune"),
     "ER": dict(population="reservoir"),
     "CBR": dict(population="class-balanced"),
@@ -57,12 +57,12 @@ def unchanged_settings():
 def record_of(label, seed=0, n_tasks=3, dataset="digits", accuracy=None):
     """A record like that of a run with two classes per task."""
     name, _, selection = label.partition(" ")
-    way = WAYS[label] if label in WAYS else dict(score=name, selection=selection)
+    fields = METHODS.get(label, dict(score=name, selection=selection))
     draw = np.random.default_rng([seed, *label.encode()])
     drawn = np.where(np.tri(n_tasks, dtype=bool), draw.uniform(0.05, 1, (n_tasks, n_tasks)), NAN)
     n_classes = 2 * n_tasks
     return Record(
-        config=Config(dataset=dataset, n_tasks=n_tasks, seed=seed, **way),
+        config=Config(dataset=dataset, n_tasks=n_tasks, seed=seed, **fields),
         accuracy=drawn if accuracy is None else np.array(accuracy),
         class_recall=draw.uniform(0, 1, (n_tasks, n_classes)),
         classes=[f"class {c}" for c in range(n_classes)],
@@ -81,7 +81,7 @@ def record_of(label, seed=0, n_tasks=3, dataset="digits", accuracy=None):
     )
 
 
-def records_of(labels=tuple(WAYS), seeds=(0, 1), **facts):
+def records_of(labels=tuple(METHODS), seeds=(0, 1), **facts):
     return [record_of(label, seed, **facts) for seed in seeds for label in labels]
 
 
@@ -211,8 +211,8 @@ def overlap(a, b, slack=1.0):
     """Whether two rotated boxes overlap by more than a pixel, by the separating axis theorem."""
     for box in (a, b):
         for side in (box[1] - box[0], box[2] - box[1]):
-            at = side / np.linalg.norm(side)
-            if min((a @ at).max(), (b @ at).max()) - max((a @ at).min(), (b @ at).min()) <= slack:
+            axis = side / np.linalg.norm(side)
+            if min((a @ axis).max(), (b @ axis).max()) - max((a @ axis).min(), (b @ axis).min()) <= slack:
                 return False
     return True
 
@@ -245,14 +245,14 @@ def wide(ax):
 
 
 @pytest.mark.parametrize("name", [*FIGURES, *CROWDED])
-def test_no_text_lies_upon_another_or_off_the_edge_and_axes_have_names(name):
+def test_no_text_overlaps_another_or_the_edge_and_axes_have_names(name):
     figure = (FIGURES | CROWDED)[name]()
     assert_readable(figure)
     shown = [ax for ax in figure.axes if ax.axison and (ax.lines or ax.patches)]
     assert all(ax.get_xlabel() or ax.get_title() for ax in shown)
 
 
-def test_every_public_figure_is_looked_at_here():
+def test_every_public_figure_is_tested_here():
     made = {
         name
         for module in (plots.accuracy, plots.memory, plots.paper)
@@ -318,7 +318,7 @@ def test_a_name_may_begin_with_an_underscore():
 @pytest.mark.parametrize(
     "names",
     [
-        [f"long name {n} of a score\nof the user's own,\nin three lines" for n in range(8)],
+        [f"long name {n} of a score\nof the user,\nin three lines" for n in range(8)],
         ["a name\nin two lines", *map(str, range(25))],
     ],
     ids=["all", "one"],
@@ -358,7 +358,7 @@ def test_names_have_the_characters_of_further_installed_fonts(tmp_path, monkeypa
 
 
 @pytest.mark.parametrize("name", ["a$b$c", "$\\frac$ x"])
-def test_a_class_name_with_dollar_signs_is_no_formula(name):
+def test_a_class_name_with_dollar_signs_is_not_a_formula(name):
     """matplotlib draws a formula between two dollar signs, and fails where it is not valid."""
     for figure in [*of_classes([name, *DIGITS]), plots.memory_samples({name: pictures(3)})]:
         figure.canvas.draw()
@@ -521,7 +521,7 @@ def test_classes_have_the_order_of_the_stream_if_all_runs_share_it():
     np.testing.assert_allclose(recall, np.mean([100 * r.class_recall[-1] for r in records], axis=0))
 
 
-# Which runs make one mean
+# Which runs can be averaged
 
 
 STREAM_FIGURES = [
@@ -582,7 +582,7 @@ def test_mixed_arithmetics_are_named_above_a_figure(draw):
 # Images, streams and memories
 
 
-def test_memory_samples_are_the_very_images():
+def test_memory_samples_are_the_images():
     grey, few = pictures(7, channels=1), pictures(2)
     figure = plots.memory_samples({"grey": grey, "few": few, "none": few[:0]}, columns=4)
     upper, lower, none = figure.subfigs
@@ -598,7 +598,7 @@ def test_memory_samples_are_the_very_images():
     assert not any(ax.axison for ax in figure.axes)
 
 
-def test_scored_images_are_the_very_images_and_a_frame_marks_what_stays():
+def test_scored_images_are_the_images_and_a_frame_marks_those_that_stay():
     images = pictures(5, channels=1)
     figure = plots.scored_images(images, [0.1, 0.25, 0.5, 1, 20], stays=[True, False, True, False, False], columns=3)
     drawn, empty = figure.axes[:5], figure.axes[5:]
@@ -612,7 +612,7 @@ def test_scored_images_are_the_very_images_and_a_frame_marks_what_stays():
         assert not ax.spines["left"].get_visible() and ax.images[0].get_alpha() is None
 
 
-def test_the_stream_has_a_bar_a_class_and_a_shade_a_task():
+def test_the_stream_has_a_bar_per_class_and_a_shade_per_task():
     figure = plots.stream_classes(stream_of(DIGITS, 5))
     (ax,) = figure.axes
     assert [bar.get_height() for bar in ax.patches] == list(range(200, 190, -1))
@@ -628,7 +628,7 @@ def test_the_memory_over_time_stacks_up_to_what_it_holds():
     figure = plots.memory_over_time(counts, [10, 20])
     (ax,) = figure.axes
     edge = ax.collections[-1].get_paths()[0].vertices  # the uppermost area
-    upper = {x: max(y for at, y in edge if at == x) for x in (1, 25, 50)}
+    upper = {x: max(height for position, height in edge if position == x) for x in (1, 25, 50)}
     for x, y in upper.items():
         assert y == pytest.approx(max(counts.loc[max(1, x - 1)].sum(), counts.loc[x].sum()))
     assert [line.get_xdata()[0] for line in ax.lines] == [10, 20]
@@ -647,12 +647,12 @@ def test_shares_of_the_classes_add_up_and_end_with_the_stream():
     assert 50 in lower[lower[:, 0] > 20][:, 1]
 
 
-def test_memories_are_the_very_images_in_rows_of_the_same_names():
+def test_memories_are_the_images_in_rows_of_the_same_names():
     panels = {"CBR": {"a": pictures(7), "b": pictures(2, channels=1)}, "BI top": {"a": pictures(3), "b": []}}
     figure = plots.paper.memories(panels, columns=5)
     shown = [ax.images[0].get_array() for ax in figure.axes if ax.images]
     assert len(shown) == 7 + 2 + 3
-    assert all((image == own).all() for image, own in zip(shown[:7], pictures(7), strict=True))
+    assert all((image == original).all() for image, original in zip(shown[:7], pictures(7), strict=True))
     assert [text.get_text() for ax in figure.axes for text in ax.texts] == ["a", "b"]
     for name in ("ig", LONG):  # one class of BloodMNIST in the files of two sources
         figure = plots.paper.memories({"ER": {"platelet": pictures(2), name: pictures(2)}})
@@ -674,8 +674,8 @@ def refreshed(record, refresh):
 @pytest.mark.filterwarnings("error")
 def test_improvement_leaves_out_seeds_at_which_experience_replay_forgets_nothing(nothing):
     better = [[0.9, NAN, NAN], [0.5, 0.8, NAN], [0.6, 0.5, 1.0]]  # F = 30 %; ER has 60 %
-    kept = [[0.5, NAN, NAN], [0.5, 0.5, NAN], [nothing, nothing, 1.0]]
-    records = [record_of("ER", seed, accuracy=own) for seed, own in enumerate((HAND_MADE, kept))]
+    er = [[0.5, NAN, NAN], [0.5, 0.5, NAN], [nothing, nothing, 1.0]]
+    records = [record_of("ER", seed, accuracy=a) for seed, a in enumerate((HAND_MADE, er))]
     records += [record_of("BI bottom", seed, accuracy=better) for seed in (0, 1)] + [record_of("BI top", 2)]  # no ER
     (ax,) = plots.paper.relative_improvement(table_of(records)).axes
     assert [bar.get_height() for bar in ax.patches] == pytest.approx([50])
@@ -692,7 +692,7 @@ def test_improvement_has_a_panel_per_setting_and_one_scale_per_data_set():
 
 
 @pytest.mark.parametrize("exact, fewer, chosen", [(1, 2, 2.0), (2, 2, 1.0), (2, 1, 1.0), (0, 1, 2.0)])
-def test_of_two_settings_the_one_with_more_runs_is_drawn_and_baselines_stay(exact, fewer, chosen):
+def test_the_setting_with_more_runs_is_drawn_and_baselines_stay(exact, fewer, chosen):
     records = [record_of("BI bottom", seed) for seed in range(exact)]
     records += [refreshed(record_of("BI bottom", seed), 2) for seed in range(fewer)]
     left = plots.paper.most_measured(table_of([record_of("ER"), *records]))
@@ -705,16 +705,16 @@ def test_task_accuracy_has_a_row_and_a_scale_per_data_set_and_a_panel_per_memory
     records = [of_memory(record_of("ER", accuracy=HAND_MADE), size) for size in (50, 20)]
     records += [record_of("Finetune", dataset="bloodcell", accuracy=low), *records_of(["Finetune"])]  # in each panel
     figure = plots.paper.task_accuracy(table_of(records))
-    of_row = [[ax.get_title() for ax in figure.axes if ax.get_subplotspec().rowspan.start == row] for row in (0, 1)]
-    assert of_row == [["bloodcell\nn = 1", ""], ["digits, memory 20\nn = 1 to 2", "digits, memory 50\nn = 1 to 2"]]
-    one, none, *others = figure.axes
-    assert one.get_ylim() == (0, pytest.approx(22)) and not none.axison
+    titles = [[ax.get_title() for ax in figure.axes if ax.get_subplotspec().rowspan.start == row] for row in (0, 1)]
+    assert titles == [["bloodcell\nn = 1", ""], ["digits, memory 20\nn = 1 to 2", "digits, memory 50\nn = 1 to 2"]]
+    first, empty, *others = figure.axes
+    assert first.get_ylim() == (0, pytest.approx(22)) and not empty.axison
     assert [ax.get_ylim() for ax in others] == [(0, 102)] * 2
-    assert [len(ax.patches) for ax in (one, *others)] == [3, 6, 6]  # three tasks
+    assert [len(ax.patches) for ax in (first, *others)] == [3, 6, 6]  # three tasks
     assert_readable(figure)
 
 
-def test_a_bar_of_no_height_differs_from_one_that_is_not_there():
+def test_a_bar_of_height_0_differs_from_a_missing_one():
     nothing = [[0.9, NAN, NAN], [0.0, 0.8, NAN], [0.0, 0.004, 1.0]]
     records = [record_of("ER", accuracy=HAND_MADE), record_of("A-GEM", accuracy=nothing), record_of("BI top")]
     (ax,) = plots.paper.task_accuracy(table_of(records)).axes
@@ -725,7 +725,7 @@ def test_a_bar_of_no_height_differs_from_one_that_is_not_there():
         assert to_rgb(mark.get_color()) == pytest.approx(plots.color("A-GEM"), abs=0.05)
 
 
-def test_figures_of_no_record_yet_are_empty_and_do_not_fail():
+def test_figures_without_records_are_empty_and_do_not_fail():
     none = table_of([record_of("ER")]).iloc[:0]
     for figure in (plots.paper.relative_improvement(none), plots.paper.task_accuracy(none)):
         assert not any(ax.patches for ax in figure.axes)
@@ -742,7 +742,7 @@ def test_methods_come_in_the_order_of_the_papers_tables_each_once():
     assert plots.color("BI bottom, published settings") == plots.color("BI bottom")
 
 
-def test_scores_of_the_users_own_differ_in_colour_and_keep_it(monkeypatch):
+def test_user_scores_differ_in_colour_and_keep_it(monkeypatch):
     monkeypatch.setattr(style, "_taken", {})
     names = [f"mine:spread(power={power}, scale=2)" for power in range(7)]
     assert len({plots.color(f"{name} bottom") for name in names}) == len({plots.color(name) for name in names}) == 7
@@ -760,7 +760,7 @@ def test_no_two_methods_share_a_colour():
 def test_selections_differ_in_dash_as_well_as_in_shade():
     lines = plots.accuracy_over_stream(records_of(["BI bottom", "BI step", "BI top"])).axes[0].lines
     assert len({line.get_linestyle() for line in lines}) == 3
-    bottom, step, top = (np.array(plots.color(f"BI {kept}")) for kept in ("bottom", "step", "top"))
+    bottom, step, top = (np.array(plots.color(f"BI {selection}")) for selection in ("bottom", "step", "top"))
     assert (bottom >= step).all() and (step >= top).all() and (top > 0).any()
 
 
@@ -771,7 +771,7 @@ def test_thin_lines_of_top_k_have_a_contrast_of_three_with_white(score):
     assert 1.05 / (luminance + 0.05) > 3
 
 
-def test_a_line_just_under_finetunes_is_seen():
+def test_a_line_under_that_of_finetune_is_visible():
     """A-GEM's line often is there. It is solid under open dashes, and its larger dots show as a rim."""
     records = [record_of(label, accuracy=0 * np.array(HAND_MADE)) for label in ("A-GEM", "Finetune")]
     for ax in plots.accuracy_over_stream(records).axes:
@@ -818,7 +818,7 @@ def test_colours_are_seen_as_cielab_says():
 
 
 @pytest.mark.parametrize("sight", SIGHT)
-def test_neighbouring_methods_and_gss_differ_for_every_eye(sight):
+def test_neighbouring_methods_and_gss_differ_for_every_kind_of_sight(sight):
     pairs = [*itertools.combinations(ORDERED, 2), *itertools.combinations((*plots.PAPER[:4], *plots.RIVALS), 2)]
     pairs += [("GSS", name) for name in {*plots.PAPER, *plots.RIVALS, "BI top", "EN top", "uniform bottom"} - {"GSS"}]
     near = {(a, b): math.dist(lab(plots.color(a), sight), lab(plots.color(b), sight)) for a, b in pairs}
@@ -828,7 +828,7 @@ def test_neighbouring_methods_and_gss_differ_for_every_eye(sight):
 # On disk
 
 
-def test_saving_makes_the_folder_and_tells_the_path_of_the_png(tmp_path):
+def test_saving_makes_the_folder_and_returns_the_path_of_the_png(tmp_path):
     figure = plots.accuracy_matrices([record_of("ER")])
     path = plots.save(figure, str(tmp_path / "deep" / "v1.2 matrix"))
     assert path == tmp_path / "deep" / "v1.2 matrix.png"

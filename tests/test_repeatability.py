@@ -32,20 +32,20 @@ def test_agreement_is_the_mean_over_pairs_of_scipys_correlation_and_of_shared_im
     assert agreement(torch.from_numpy(scores), kept) == pytest.approx((np.mean(correlations), np.mean(shared)))
 
 
-def test_a_scoring_that_tells_nothing_apart_has_no_correlation():
+def test_equal_scores_have_no_correlation():
     spearman, overlap = agreement(torch.stack([torch.zeros(4), torch.arange(4.0)]), 2)
     assert np.isnan(spearman) and overlap == 1
 
 
 def test_scorings_share_no_draw_and_count_as_the_settings_say():
     logits = torch.randn(9, 3, 5, 4, generator=torch.Generator().manual_seed(0))
-    single = torch.stack([entropy(one) for one in logits])
+    single = torch.stack([entropy(draw) for draw in logits])
     torch.testing.assert_close(scorings(logits, entropy), single)
     four = scorings(logits, entropy, n_draws=4)  # for a score that is a mean over the views
     torch.testing.assert_close(four, torch.stack([single[:4].mean(0), single[4:8].mean(0)]))
     assert not torch.allclose(
         scorings(logits, bregman_information, n_draws=4)[0],
-        torch.stack([bregman_information(one) for one in logits[:4]]).mean(0),
+        torch.stack([bregman_information(draw) for draw in logits[:4]]).mean(0),
     )
     first, second = scorings(logits, entropy, smoothing=0.2, rescorings=4)
     for mean, start in ((first, 0), (second, 4)):
@@ -59,11 +59,11 @@ def test_draws_are_the_scorers_logits_one_after_another():
     torch.manual_seed(0)
     model = SlimResNet18(4, image_size=28).eval()
     images = torch.randint(0, 256, (3, 3, 28, 28), generator=torch.Generator().manual_seed(0)).byte()
-    got = draws(model, images, 2, torch.Generator().manual_seed(5))
+    drawn = draws(model, images, 2, torch.Generator().manual_seed(5))
     passes = ScoringPasses(torch.Generator().manual_seed(5))
     expected = torch.stack([passes.logits(model, [images]) for _ in range(2)])
-    torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-4)
-    assert not torch.allclose(got[0], got[1], atol=1e-2)
+    torch.testing.assert_close(drawn, expected, rtol=1e-4, atol=1e-4)
+    assert not torch.allclose(drawn[0], drawn[1], atol=1e-2)
     table = repeatability(model, images, 2, ["BI", "MC"])
     assert table["score"].unique().tolist() == ["BI"]  # MC has no dropout to vary
     assert table["setting"].tolist() == list(SETTINGS)

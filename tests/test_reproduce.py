@@ -146,7 +146,7 @@ def test_a_parameter_that_a_notebook_does_not_have_is_refused(tmp_path):
     assert not (tmp_path / "pages").exists()
 
 
-def test_a_file_that_is_no_notebook_is_refused(tmp_path):
+def test_a_file_that_is_not_a_notebook_is_refused(tmp_path):
     (tmp_path / "torn.ipynb").write_text("{")
     with pytest.raises(InputError):
         reproduce([tmp_path / "torn.ipynb"], output=tmp_path / "pages")
@@ -166,13 +166,13 @@ def test_notebooks_are_found_by_name_or_path_each_once_and_all_without_names(tmp
         find_notebooks(["tables", notebook(tmp_path / "tables.ipynb", "number = 1")])
 
 
-def test_results_are_the_committed_ones_whichever_way_their_notebook_runs(tmp_path):
+def test_results_are_the_committed_ones_however_their_notebook_is_run(tmp_path):
     """By `reproduce`, by plain papermill from another folder, and by Jupyter itself in a copy of the checkout."""
-    of_notebook = {
+    tables_of = {
         "tables": ["table1_cifar10.csv", "table2_cifar100.csv", "table3_long_tailed.csv"],
         "figure1_relative_improvement": ["figure1_relative_improvement.csv"],
     }
-    tables, figure = of_notebook
+    tables, figure = tables_of
     by_papermill = [sys.executable, "-m", "papermill", str(ROOT / "notebooks" / f"{figure}.ipynb"), "out.ipynb"]
     by_papermill += ["-p", "output", str(tmp_path / "papermill"), "--no-progress-bar"]
 
@@ -192,7 +192,7 @@ def test_results_are_the_committed_ones_whichever_way_their_notebook_runs(tmp_pa
         (outcome,) = reproduce([tables], {"output": str(tmp_path / "reproduced")}, tmp_path / "pages")
     assert (first.returncode, second.returncode, outcome.error) == (0, 0, "")
     for name, folder in ((tables, "reproduced"), (figure, "papermill"), (figure, "copy/figures")):
-        for table in of_notebook[name]:
+        for table in tables_of[name]:
             assert (tmp_path / folder / table).read_bytes() == (ROOT / "figures" / table).read_bytes(), (folder, table)
 
 
@@ -201,7 +201,7 @@ def test_results_are_the_committed_ones_whichever_way_their_notebook_runs(tmp_pa
 
 @pytest.fixture
 def checkout(tmp_path, monkeypatch):
-    """A working folder in place of the checkout, with records of its own."""
+    """A working folder in place of the checkout, with other records."""
     monkeypatch.setattr("ucl.reproduction.session.figures_folder", lambda: tmp_path / "figures")
     monkeypatch.setenv("UCL_DATA", str(tmp_path / "data"))
     monkeypatch.chdir(tmp_path)
@@ -234,12 +234,12 @@ def test_each_run_of_a_notebook_counts_once(checkout):
         ([], {"seeds": []}),
     ],
 )
-def test_a_session_that_cannot_be_is_refused(checkout, grid, arguments):
+def test_an_invalid_session_is_refused(checkout, grid, arguments):
     with pytest.raises(InputError):
         open_session(grid, **{"store": "mine", "output": "here"} | arguments)
 
 
-def test_images_are_loaded_where_they_are_here_and_are_those_of_the_records(checkout, capsys):
+def test_images_are_loaded_if_they_are_here_and_those_of_the_records(checkout, capsys):
     digits = ucl.datasets.load("digits")
     assert np.array_equal(images_here("digits", digits.fingerprint).train_images, digits.train_images)
     assert capsys.readouterr().out == ""

@@ -56,20 +56,20 @@ def full():
 
 
 def runs(label, dataset, memory_size, **fields):
-    """A and F of committed runs by seed, chosen one by one: by label, and by all fields that are not at their default.
+    """A and F of committed runs by seed, selected by label and by all fields that differ from the defaults.
 
-    Of a run that was measured twice, the record with readings counts.
+    If a run was measured twice, the record with readings counts.
     """
-    plain = Config(dataset=dataset, memory_size=memory_size)
+    defaults = Config(dataset=dataset, memory_size=memory_size)
     names = (*paper.PUBLISHED_CODE, "refresh", "precision", "smoothing", "n_draws", "lr", "updates", "model")
-    found = {}
-    for one in sorted(committed()["record"], key=lambda one: bool(one.readings)):
-        config = one.config
+    values = {}
+    for run in sorted(committed()["record"], key=lambda run: bool(run.readings)):
+        config = run.config
         if (config.label, config.dataset, config.memory_size) == (label, dataset, memory_size) and all(
-            getattr(config, name) == fields.get(name, getattr(plain, name)) for name in names
+            getattr(config, name) == fields.get(name, getattr(defaults, name)) for name in names
         ):
-            found[config.seed] = {"A": 100 * one.last_accuracy, "F": 100 * one.last_forgetting}
-    return pd.DataFrame.from_dict(found, orient="index", columns=["A", "F"]).sort_index()
+            values[config.seed] = {"A": 100 * run.last_accuracy, "F": 100 * run.last_forgetting}
+    return pd.DataFrame.from_dict(values, orient="index", columns=["A", "F"]).sort_index()
 
 
 # What is committed
@@ -89,9 +89,9 @@ def test_the_committed_tables_are_those_of_the_records():
 def assert_committed(name, table, by):
     """Check that a committed CSV has the numbers of a table, in any order of rows."""
     computed = pd.read_csv(io.StringIO(table.to_csv(index=False)))
-    there = pd.read_csv(FIGURES / name)[list(computed.columns)]
-    computed, there = (rows.sort_values(by, ignore_index=True) for rows in (computed, there))
-    pd.testing.assert_frame_equal(there, computed, check_dtype=False, rtol=0, atol=6e-5)
+    stored = pd.read_csv(FIGURES / name)[list(computed.columns)]
+    computed, stored = (rows.sort_values(by, ignore_index=True) for rows in (computed, stored))
+    pd.testing.assert_frame_equal(stored, computed, check_dtype=False, rtol=0, atol=6e-5)
 
 
 def test_the_committed_verdicts_on_the_claims_are_those_of_the_records():
@@ -133,8 +133,8 @@ def test_the_committed_readings_are_those_of_the_records(tmp_path):
 
 @pytest.mark.parametrize(("name", "refresh"), [("table4_runtime", 1), ("table4_runtime_refresh", 2)])
 def test_the_committed_times_of_whole_runs_are_those_of_the_records(name, refresh):
-    alone = ucl.load_records(FIGURES / "alone")
-    assert_committed(f"{name}.csv", tables.runtimes(alone, refresh=refresh), ["processor", "method"])
+    timed = ucl.load_records(FIGURES / "alone")
+    assert_committed(f"{name}.csv", tables.runtimes(timed, refresh=refresh), ["processor", "method"])
 
 
 # Means and differences of the committed records, computed again
@@ -144,12 +144,12 @@ def test_a_mean_and_the_detectable_difference_are_those_of_numpy_and_scipy():
     row = one_row(
         full()["means"], dataset="bloodcell", memory_size=40, method="RC bottom", setting="everything rescored"
     )
-    own, er = runs("RC bottom", "bloodcell", 40), runs("ER", "bloodcell", 40)
-    assert row["n"] == len(own) >= 5 and row["exploratory"] == (own.index < 5).sum()
-    gaps = (own - er).dropna()
+    rc, er = runs("RC bottom", "bloodcell", 40), runs("ER", "bloodcell", 40)
+    assert row["n"] == len(rc) >= 5 and row["exploratory"] == (rc.index < 5).sum()
+    gaps = (rc - er).dropna()
     for metric in "AF":
-        assert row[metric] == pytest.approx(own[metric].mean())
-        assert row[f"{metric}_std"] == pytest.approx(own[metric].std(ddof=1))
+        assert row[metric] == pytest.approx(rc[metric].mean())
+        assert row[f"{metric}_std"] == pytest.approx(rc[metric].std(ddof=1))
         error, n = stats.sem(gaps[metric]), len(gaps)
         power = stats.nct.sf(stats.t.ppf(0.975, n - 1), n - 1, row[f"detectable_{metric}"] / error)
         assert power == pytest.approx(0.8, abs=1e-4)
@@ -199,8 +199,8 @@ def test_over_streams_each_stream_has_the_same_weight():
     row = one_row(full()["comparisons"], table="over_cifar", difference="EN bottom minus ER", metric="F")
     assert row["mean"] == pytest.approx(np.mean([gap.mean() for gap in gaps]))
     assert row["streams"] == "4 streams" and row["n"] == sum(map(len, gaps))
-    alone = [stats.ttest_1samp(gap, 0).confidence_interval(0.95) for gap in gaps]
-    assert row["streams_excluding_0"] == sum(low > 0 or high < 0 for low, high in alone)
+    intervals = [stats.ttest_1samp(gap, 0).confidence_interval(0.95) for gap in gaps]
+    assert row["streams_excluding_0"] == sum(low > 0 or high < 0 for low, high in intervals)
     printed = [paper.printed_difference(stream, "EN bottom", "ER", "F") for stream in comparisons.CIFAR]
     assert row["published"] == pytest.approx(np.mean(printed))
     error = np.sqrt(sum(gap.var(ddof=1) / len(gap) for gap in gaps)) / len(gaps)
@@ -233,8 +233,8 @@ def test_the_coverage_has_the_papers_cells_and_their_runs():
 
 def test_the_facts_count_records_devices_and_pairs():
     facts = results.facts(committed(), full()["coverage"], full()["effects"]).set_index("fact")["value"]
-    on_cpus = [one for one in committed()["record"] if one.environment["device"] == "cpu"]
-    hours = sum(one.timing["total"] * one.environment["threads"] for one in on_cpus) / 3600
+    on_cpus = [record for record in committed()["record"] if record.environment["device"] == "cpu"]
+    hours = sum(record.timing["total"] * record.environment["threads"] for record in on_cpus) / 3600
     of_f = full()["effects"].query("metric == 'F'")
     assert facts["records"] == len(committed()) == len(on_cpus) + facts["records from a GPU"]
     assert facts["core hours on CPUs"] == f"{hours:.0f}"
@@ -249,9 +249,9 @@ def changed_by(changes, seeds, readings=False, **fields):
     base = Config(dataset="bloodcell", memory_size=40, readings=readings)
     records = []
     for seed, change in zip(seeds, changes, strict=True):
-        own = {"training": (0.5, 0.4), "displaced": (0.5, 0.4 + change)} if readings else None
-        records.append(record(base.replace(seed=seed, population="reservoir"), f=0.4, readings=own))
-        records.append(record(base.replace(seed=seed, **fields), f=0.4 + change, readings=own))
+        values = {"training": (0.5, 0.4), "displaced": (0.5, 0.4 + change)} if readings else None
+        records.append(record(base.replace(seed=seed, population="reservoir"), f=0.4, readings=values))
+        records.append(record(base.replace(seed=seed, **fields), f=0.4 + change, readings=values))
     return records
 
 
@@ -259,22 +259,22 @@ def test_only_planned_seeds_are_judged_against_the_paper():
     """The paper: BI minus ER, BloodCell with 40 images, -31.3 points in F."""
     records = changed_by(np.linspace(-0.32, -0.28, 10), range(10, 20), score="BI", **paper.PUBLISHED_CODE)
     records += changed_by([0.9, 0.9], [0, 1], score="BI", **paper.PUBLISHED_CODE)  # The plan does not have these seeds.
-    (found,) = estimates(frame(*records), comparisons.FINDING[:1], ["F"]).to_dict("records")
-    assert (found["n"], found["exploratory"], found["verdict"]) == (10, 0, "reproduced")
-    assert (found["mean"], found["published"]) == (pytest.approx(-30), pytest.approx(-31.3, abs=0.05))
+    (row,) = estimates(frame(*records), comparisons.FINDING[:1], ["F"]).to_dict("records")
+    assert (row["n"], row["exploratory"], row["verdict"]) == (10, 0, "reproduced")
+    assert (row["mean"], row["published"]) == (pytest.approx(-30), pytest.approx(-31.3, abs=0.05))
 
 
 def test_readings_of_the_same_networks_are_compared():
     records = changed_by([-0.2, -0.21, -0.19], [10, 11, 12], readings=True, population="class-balanced")
     streams = {("bloodcell", 40): range(10, 12), ("cifar10", 500): None}
-    found = estimates(frame(*records), [Comparison("moved", ER, ER, streams, ("displaced", "training"))])
-    row = one_row(found, metric="F")
+    table = estimates(frame(*records), [Comparison("moved", ER, ER, streams, ("displaced", "training"))])
+    row = one_row(table, metric="F")
     assert (row["n"], row["streams"], row["verdict"]) == (2, "bloodcell 40", "")
     assert row["mean"] == pytest.approx(-20.5) and np.isnan(row["published"])
 
 
-def test_only_runs_of_the_asked_arithmetic_are_compared():
-    """A machine without bfloat16 measures in float32 by default; these runs are no other side of float32."""
+def test_only_runs_of_the_requested_arithmetic_are_compared():
+    """A machine without bfloat16 measures in float32 by default; such runs are not compared with float32."""
     records = [
         dataclasses.replace(r, environment=r.environment | {"scoring_precision": "float32"})
         for r in changed_by([0.1, 0.2], [0, 1], score="BI")
@@ -306,31 +306,31 @@ def test_networks_tested_again_have_the_means_of_the_seeds_that_all_methods_have
             row = dict(dataset="cifar10-lt", memory_size=200, method=method, reading=reading, seed=seed, A=a, F=-a)
             rows.append(row)
     readings = pd.DataFrame(rows)
-    found = moved_by_scoring(readings)[["n", "A_training", "F_displaced", "A_running", "A_published"]]
-    assert found.round(1).to_numpy().tolist() == [
+    means = moved_by_scoring(readings)[["n", "A_training", "F_displaced", "A_running", "A_published"]]
+    assert means.round(1).to_numpy().tolist() == [
         [2, 102.5, -202.5, 2.5, 22.1],
         [2, 112.5, -212.5, 12.5, 22.4],
         [2, 122.5, -222.5, 22.5, 30.4],
     ]
 
 
-def test_runs_on_another_stream_take_no_seed_from_those_that_the_protocol_plans():
+def test_runs_on_another_stream_do_not_count_as_planned():
     planned = results.planned(committed())
     other = [dataclasses.replace(r, config=r.config.replace(n_tasks=2)) for r in planned["record"][:3]]
     assert len(planned) and results.planned(as_table(other)).empty
 
 
 def test_cells_near_the_papers_are_counted():
-    found = pd.DataFrame({"dataset": "d", "method": ["ER", "CBR", "BI bottom"], "setting": "s", "n": [3, 3, 1]})
+    means = pd.DataFrame({"dataset": "d", "method": ["ER", "CBR", "BI bottom"], "setting": "s", "n": [3, 3, 1]})
     numbers = dict(A=[50, 60, 1], A_std=1.0, F=[50, 52.9, 1], F_std=1.0, published_A=50, published_A_std=2.0)
-    found = found.assign(**numbers, published_F=50, published_F_std=2.0)
-    assert results.as_in_the_paper(found).to_numpy().tolist() == [["s", "ER and CBR", 2, 1, 2]]
+    means = means.assign(**numbers, published_F=50, published_F_std=2.0)
+    assert results.as_in_the_paper(means).to_numpy().tolist() == [["s", "ER and CBR", 2, 1, 2]]
 
 
 # Which runs count
 
 
-def test_networks_that_diverged_do_not_count_and_an_experiment_may_be_asked_for_twice():
+def test_networks_that_diverged_do_not_count_and_an_experiment_may_be_requested_twice():
     config = Config(dataset="bloodcell", memory_size=40, population="reservoir")
     one, two = measures(committed(), [config, config.replace(refresh=2)])  # ER scores nothing
     assert len(one) and one.equals(two)
@@ -339,13 +339,13 @@ def test_networks_that_diverged_do_not_count_and_an_experiment_may_be_asked_for_
     assert len(one) == len(left) + 1 and set(one["seed"]) - set(left["seed"]) == {first.config.seed}
 
 
-def test_of_two_versions_of_the_images_the_more_frequent_counts_and_another_size_is_none():
-    own = matching(committed(), [Config(dataset="bloodcell", memory_size=40, population="reservoir")])["record"][:2]
-    data = own.iloc[0].data | {"fingerprint": "larger"}
+def test_the_most_frequent_version_of_the_images_counts_and_another_size_does_not():
+    runs = matching(committed(), [Config(dataset="bloodcell", memory_size=40, population="reservoir")])["record"][:2]
+    data = runs.iloc[0].data | {"fingerprint": "larger"}
     larger = [
-        dataclasses.replace(r, data=data, config=r.config.replace(image_size=size)) for r in own for size in (56, 64)
+        dataclasses.replace(r, data=data, config=r.config.replace(image_size=size)) for r in runs for size in (56, 64)
     ]
-    assert results.of_one_version(as_table([*own, *larger]))["fingerprint"].tolist() == ["12891449f0e728a0"] * 2
+    assert results.of_one_version(as_table([*runs, *larger]))["fingerprint"].tolist() == ["12891449f0e728a0"] * 2
     assert len(results.of_one_version(as_table(larger))) == 4  # A store that has no other.
 
 
@@ -395,12 +395,12 @@ def test_without_records_and_files_every_table_is_there_and_has_no_runs(tmp_path
         ((np.float64(0.15), np.nan, np.nan), "+0.1"),  # The double is below 0.15.
     ],
 )
-def test_what_is_rounded_to_zero_has_a_sign_only_where_an_interval_excludes_0(numbers, text):
+def test_a_number_rounded_to_zero_has_a_sign_only_if_its_interval_excludes_0(numbers, text):
     assert with_interval(*numbers) == text
     assert number(-0.04) == "0.0" and number(np.nan) == interval(np.nan, np.nan) == ""
 
 
-def test_tables_are_written_between_their_marks_alone():
+def test_tables_are_written_only_between_their_marks():
     page = "a\n<!-- one -->\nold\n<!-- /one -->\nb\n<!-- note -->\n"
     table = pd.DataFrame({"x": [1.25]})
     written = pages.with_tables(page, {"one": table})
@@ -433,7 +433,7 @@ def commands():
 
 
 @pytest.mark.parametrize("words", list(commands()), ids=" ".join)
-def test_every_command_is_understood(words):
+def test_every_command_can_be_parsed(words):
     assert callable(parser().parse_args(words).command)
 
 

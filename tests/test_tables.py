@@ -41,7 +41,7 @@ def test_measured_numbers_are_numpys_in_per_cent():
     assert set(row["data"]) == {"aa"}
 
 
-def test_a_run_with_another_setting_never_slips_in():
+def test_runs_with_another_setting_do_not_count():
     others = [
         BI.replace(seed=9, **c) for c in (dict(refresh=0.5), dict(view_draws="batch"), dict(lr=0.05), dict(n_tasks=2))
     ]
@@ -51,7 +51,7 @@ def test_a_run_with_another_setting_never_slips_in():
     )
 
 
-def test_runs_with_further_fields_are_compared_when_asked_for():
+def test_runs_with_further_fields_are_compared_on_request():
     records = frame(*THREE, record_of(BI.replace(refresh=0.5), kept=0.4, fingerprint="bb"))
     row = tables.with_published(records, PUBLISHED, "bloodcell", refresh=0.5).query("n > 0")
     assert list(row["settings"]) == ["refresh=0.5"] * 2
@@ -91,7 +91,7 @@ def test_mixed_arithmetics_are_named_where_scores_are_computed_in_them():
     assert "arithmetic" not in ucl.results(records[records["seed"] == 0])
 
 
-def test_a_cell_is_apart_beyond_both_spreads_together():
+def test_a_cell_differs_beyond_the_sum_of_both_standard_deviations():
     table = tables.with_published(frame(*THREE), PUBLISHED, "table3").query("n > 0")
     assert tables.apart(tables.with_published(frame(THREE[0]), PUBLISHED, "table3")).empty  # One seed has no spread.
     assert list(tables.apart(table)["metric"]) == ["F"]  # 60 versus 18.3 +- 7.2; A is 51.7 versus 58.1 +- 7.1
@@ -119,7 +119,7 @@ def test_the_layout_is_the_papers_with_every_published_number(grid, shape, cells
     sizes = numbers[["dataset", "memory_size"]].drop_duplicates().itertuples(index=False)
     columns = [(dataset, f"M={size}") for dataset, size in sizes]
     if grid != "table3":
-        columns = [(size, kept) for _, size in columns for kept in ("random", "top", "step", "bottom")]
+        columns = [(size, selection) for _, size in columns for selection in ("random", "top", "step", "bottom")]
     assert list(wide.columns) == columns
 
 
@@ -155,8 +155,8 @@ def test_all_numbers_reach_the_readable_files_in_rows_of_one_width(grid, tmp_pat
     files = saved(table, tmp_path)
     md, tex = files[".md"].decode(), files[".tex"].decode().replace(r" $\pm$ ", " ± ")
     for text in (md, tex):
-        found = sorted(re.findall(r"(\d+\.\d\d) ± (\d+\.\d\d)(?! \(n)", text))
-        assert found == sorted(
+        numbers = sorted(re.findall(r"(\d+\.\d\d) ± (\d+\.\d\d)(?! \(n)", text))
+        assert numbers == sorted(
             (f"{m:.2f}", f"{s:.2f}") for m, s in zip(table["published_mean"], table["published_std"])
         )
         assert text.count("(n=3)") == (table["n"] == 3).sum()
@@ -166,7 +166,7 @@ def test_all_numbers_reach_the_readable_files_in_rows_of_one_width(grid, tmp_pat
     assert tex.count(r"\begin") == tex.count(r"\end") == 2  # a floating table with its note as caption
 
 
-def test_text_that_means_something_to_latex_or_markdown_stays_text(tmp_path):
+def test_special_characters_of_latex_and_markdown_stay_text(tmp_path):
     odd = r"a_b & 50% | c\d {x} #1 $y ~z ^ <br> *m* ± —"
     table = pd.DataFrame({"dataset_name": [odd, None], "A": [12.345678, np.nan], "A_std": [1, np.nan], "n": [3, 0]})
     files = {suffix: text.decode() for suffix, text in saved(table, tmp_path).items()}
@@ -184,7 +184,7 @@ def test_any_table_can_be_saved(tmp_path):
     whole = tables.with_published(frame(*THREE), PUBLISHED, "bloodcell")
     part = whole[whole["n"] > 0]
     assert len(part) < len(whole)
-    assert saved(part, tmp_path, "part")[".csv"].startswith(b"grid,dataset")  # without its places in the whole
+    assert saved(part, tmp_path, "part")[".csv"].startswith(b"grid,dataset")  # without row numbers
     named = pd.DataFrame({"A": [1.0]}, index=["BI"])
     assert saved(named, tmp_path, "named")[".csv"].startswith(b"index,A\nBI,")
     assert saved(tables.layout(whole), tmp_path, "wide")[".md"].count(b"\n") == 22
@@ -204,7 +204,7 @@ def test_runtimes_compare_methods_on_one_machine():
     assert list(table.loc["cuda", "n"]) == [1, 0, 0] and table.loc[("cuda", "ER"), "milliseconds"] == 200.0
 
 
-def test_the_papers_total_runtime_is_9_13_and_28_milliseconds_a_batch():
+def test_the_papers_total_runtime_is_9_13_and_28_milliseconds_per_batch():
     table = tables.runtimes(NOTHING)
     assert list(table["method"]) == ["ER", "CBR", "BI bottom"] and not table["n"].any()
     assert list(table["published_milliseconds_from_total"].round()) == [9, 13, 28]
@@ -227,7 +227,7 @@ def test_a_setting_is_compared_seed_by_seed_without_the_runs_that_failed():
     assert single["n"].tolist() == [1, 1] and single[spreads].isna().all(axis=None)
     of_failed = runs.assign(record=[*runs["record"][:3], failed(record_of(BI)), runs["record"][4]])
     assert tables.differences_from(of_failed, "refresh", 1.0)["pairs"].tolist() == [2, 1]
-    with pytest.raises(ValueError):  # A run that is there twice.
+    with pytest.raises(ValueError):  # The same run twice.
         tables.differences_from(pd.concat([runs, runs]), "refresh", 1.0)
 
 
