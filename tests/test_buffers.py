@@ -29,7 +29,7 @@ def images_of(positions):
     return torch.from_numpy(digits.astype(np.uint8))[:, :, None, None]
 
 
-def spelt(images_NCHW):
+def positions_in(images_NCHW):
     """Return the positions that images encode."""
     low, high, mark = images_NCHW[:, :, 0, 0].long().unbind(1)
     assert (mark == 77).all()
@@ -63,21 +63,21 @@ def contents(buffer):
     """Return the positions in memory, after checking that the fields of each slot belong to the same sample."""
     positions = buffer.positions[: buffer.n_stored].tolist()
     assert len(set(positions)) == len(positions)
-    assert spelt(buffer.images[: buffer.n_stored]) == positions
+    assert positions_in(buffer.images[: buffer.n_stored]) == positions
     assert (buffer.labels[buffer.n_stored :] == -1).all() and (buffer.tasks[buffer.n_stored :] == -1).all()
     return positions
 
 
-def uniform(often, streams, kept):
-    """Return the p-value of `often` if all positions are equally likely to be kept.
+def uniform(often, streams, size):
+    """Return the p-value of `often` if all positions are equally likely to be stored.
 
     `often` counts, for each of n positions, in how many of the streams the memory keeps it. Each stream keeps exactly
-    `kept` positions, so its counts are correlated. With p = kept / n, the variance of a count is p (1 - p), the
+    `size` positions, so its counts are correlated. With p = size / n, the variance of a count is p (1 - p), the
     covariance of two counts is -p (1 - p) / (n - 1), and the scaled sum of squares has n - 1 degrees of freedom.
     """
     n = len(often)
-    p = kept / n
-    assert sum(often) == streams * kept
+    p = size / n
+    assert sum(often) == streams * size
     deviation = ((np.asarray(often) - streams * p) ** 2).sum() / (streams * p * (1 - p) * n / (n - 1))
     return stats.chi2.sf(deviation, n - 1)
 
@@ -124,7 +124,9 @@ def test_a_memory_fills_in_order_stays_full_and_replays_all_it_has(memory, label
         tasks = [task_of(labels[p]) for p in positions]
         assert buffer.tasks[: len(positions)].tolist() == [-1 if task is None else task for task in tasks]
         images, drawn = buffer.sample(size + 1, None, np.random.default_rng(seed))
-        assert sorted(spelt(images)) == sorted(positions) and drawn.tolist() == [labels[p] for p in spelt(images)]
+        assert sorted(positions_in(images)) == sorted(positions) and drawn.tolist() == [
+            labels[p] for p in positions_in(images)
+        ]
         images.zero_()
         assert contents(buffer) == positions
 
@@ -241,7 +243,7 @@ class KnownScores:
         return float(self.table[position, self.time])
 
     def __call__(self, model, candidates, positions, labels):
-        self.scored, self.scored_classes = [spelt(images) for images in candidates], list(labels)
+        self.scored, self.scored_classes = [positions_in(images) for images in candidates], list(labels)
         assert [at.tolist() for at in positions] == self.scored
         return [torch.tensor([self.of(p) for p in group], dtype=torch.float64) for group in self.scored]
 
@@ -415,7 +417,7 @@ def test_replay_draws_distinct_images_of_other_tasks_with_their_labels(labels, n
         if not eligible:
             assert sample is None
             continue
-        drawn = spelt(sample[0])
+        drawn = positions_in(sample[0])
         assert len(drawn) == len(set(drawn)) == min(n, len(eligible))
         assert set(drawn) <= set(eligible)
         assert sample[1].tolist() == [labels[p] for p in drawn]
@@ -429,7 +431,7 @@ def test_replay_draws_every_eligible_image_equally_often(memory, exclude_task):
     eligible = [p for p, task in zip(contents(buffer), buffer.tasks) if task != exclude_task]
     draw, times, often = np.random.default_rng(0), 3000, Counter()
     for _ in range(times):
-        often.update(spelt(buffer.sample(4, exclude_task, draw)[0]))
+        often.update(positions_in(buffer.sample(4, exclude_task, draw)[0]))
     assert set(often) == set(eligible)
     assert uniform([often[p] for p in eligible], times, 4) > 0.001
 

@@ -66,8 +66,8 @@ def stream(n_tasks=3, n_batches=4, size=8, seed=1):
     return tasks
 
 
-def acts(model, tasks):
-    """What a memory does in a stream, as functions of the memory; the samples have their positions as a value."""
+def updates(model, tasks):
+    """The updates of a memory in a stream, as functions of the memory; the samples have their positions as a value."""
     for task in tasks:
         for batch in task:
             batch.values["position"] = batch.positions.clone()
@@ -76,8 +76,8 @@ def acts(model, tasks):
 
 
 def learn(buffer, model, tasks):
-    for act in acts(model, tasks):
-        act(buffer)
+    for update in updates(model, tasks):
+        update(buffer)
     return buffer
 
 
@@ -127,13 +127,13 @@ def test_a_policy_stores_images_of_the_stream_with_all_that_belongs_to_them(poli
 @every_policy
 def test_a_seed_repeats_and_a_restored_policy_goes_on_as_if_it_had_never_stopped(policy, model, tmp_path):
     whole, first, second = learn(memory_of(policy, 12), model, stream()), memory_of(policy, 12), memory_of(policy, 12)
-    in_order = list(acts(model, stream()))
-    for act in in_order[:7]:  # a task with its end, and two batches
-        act(first)
+    in_order = list(updates(model, stream()))
+    for update in in_order[:7]:  # a task with its end, and two batches
+        update(first)
     torch.save(first.state_dict(), tmp_path / "state.pt")
     second.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
-    for act in in_order[7:]:
-        act(second)
+    for update in in_order[7:]:
+        update(second)
     assert second.positions.tolist() == whole.positions.tolist() and second.labels.tolist() == whole.labels.tolist()
     for name, values in {"scores": whole.scores, **whole.values}.items():
         torch.testing.assert_close(

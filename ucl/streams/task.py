@@ -111,7 +111,7 @@ class Task:
             yield self.part(slice(start, start + self.batch_size))
 
     def part(self, rows: slice | np.ndarray) -> Batch:
-        """The training data with these at as a batch."""
+        """The training data with these indices as a batch."""
         at = rows if isinstance(rows, slice) else torch.from_numpy(rows).to(self.labels.device)
         number = self.number if self.numbered else None
         return Batch(self.images[at], self.labels[at], self.host_labels[rows], self.positions[at], number)
