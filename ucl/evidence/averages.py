@@ -51,7 +51,7 @@ def results(
         left_out (such as "1 diverged") if runs failed.
 
     Raises:
-        InputError: `records` are no records, or a name is unknown.
+        InputError: `records` are not records, or a name is unknown.
     """
     records = as_table(records)
     by = list(dict.fromkeys([by] if isinstance(by, str) else by))

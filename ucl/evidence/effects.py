@@ -151,7 +151,7 @@ def by_stream(pairs: pd.DataFrame, metric: str, printed: Mapping[Stream, float])
 
     Args:
         printed: the paper's difference on each stream for which it prints one. If there are any, the last row is the
-            mean over these streams alone.
+            mean over only these streams.
 
     Returns:
         Rows of dataset, memory_size and the columns of `summary`. The last one is of `ALL_STREAMS` with equal weights,

@@ -45,7 +45,7 @@ def where(records: pd.DataFrame | Iterable[Record], *texts: str, name: str = "wh
         name: the argument that has the texts, for error messages.
 
     Raises:
-        InputError: `records` are no records, a text is no condition, or no record meets the conditions; the message
+        InputError: `records` are not records, a text is not a condition, or no record meets the conditions; the message
             lists the values that the records have.
     """
     records = as_table(records)

@@ -45,7 +45,7 @@ def compare(
         present only if needed: left_out (what does not count) and arithmetic (of the scoring passes, if several).
 
     Raises:
-        InputError: `records` are no records, a filter or a measure cannot be used, a filter selects no run or
+        InputError: `records` are not records, a filter or a measure cannot be used, a filter selects no run or
             several methods, or no two runs make a pair; the message says what differs.
     """
     records = as_table(records).reset_index(drop=True)  # tables joined by pd.concat repeat their row labels
@@ -126,7 +126,7 @@ def _row(
     pairs = pairs.assign(difference=pairs[measure] - pairs[f"{measure}_other"])
     measured = pairs.dropna(subset=["difference"])
     counted = estimable(measured)
-    of_stream = counted.groupby(["dataset", "memory_size"])
+    by_stream = counted.groupby(["dataset", "memory_size"])
     estimate = summary(counted, "difference")
     dropped = {
         f"pairs without {measure}": len(pairs) - len(measured),
@@ -135,10 +135,10 @@ def _row(
     left_out = [_left_out(one, pairs["record"], names[0]), _left_out(other, pairs["record_other"], names[1])]
     left_out += [f"{reason}: {n}" for reason, n in dropped.items() if n]
     return {
-        "streams": of_stream.ngroups,
+        "streams": by_stream.ngroups,
         "n": estimate["n"],
-        "of_label": of_stream[measure].mean().mean(),
-        "of_comparator": of_stream[f"{measure}_other"].mean().mean(),
+        "of_label": by_stream[measure].mean().mean(),
+        "of_comparator": by_stream[f"{measure}_other"].mean().mean(),
         "mean": estimate["mean"],
         "low": estimate["low_by_stream"],
         "high": estimate["high_by_stream"],

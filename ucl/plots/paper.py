@@ -1,4 +1,4 @@
-"""The paper's own figures: records or images in, a matplotlib figure out."""
+"""The paper's figures: records or images in, a matplotlib figure out."""
 
 from __future__ import annotations
 
@@ -140,8 +140,8 @@ def task_accuracy(runs: pd.DataFrame) -> Figure:
             memory = "" if math.isnan(size) else f", memory {size:.0f}"
             n = _n_runs(panel[panel["task"] == 1])
             ax.set_title(f"{plain(dataset)}{memory}\n{', '.join([*settings, n])}")
-        of_bar = of_dataset.groupby(["memory_size", "label", "task"], dropna=False)["accuracy"]
-        highest = (of_bar.mean() + of_bar.std(ddof=1).fillna(0)).max()
+        bar_values = of_dataset.groupby(["memory_size", "label", "task"], dropna=False)["accuracy"]
+        highest = (bar_values.mean() + bar_values.std(ddof=1).fillna(0)).max()
         row[0].set(ylabel="accuracy [%]", ylim=(0, min(102, 1.1 * max(5, highest))))
     figure.supxlabel("task, in the order of the stream", fontsize="medium")
     names = names_of(runs["record"])
@@ -172,8 +172,8 @@ def _task_bars(ax: Axes, runs: pd.DataFrame) -> None:
     digit = min(9, 72 * 4.5 / len(tasks) * width / 0.64)
     whisker = {"lw": min(1.5, 30 * width)}
     for index, label in enumerate(labels):
-        of_task = runs[runs["label"] == label].groupby("task")["accuracy"]
-        mean, std = of_task.mean(), of_task.std(ddof=1).fillna(0)
+        by_task = runs[runs["label"] == label].groupby("task")["accuracy"]
+        mean, std = by_task.mean(), by_task.std(ddof=1).fillna(0)
         centers = mean.index + (index - (len(labels) - 1) / 2) * width
         bars: Any = ax.bar(centers, mean, width, yerr=std, error_kw=whisker, **_look(label))
         for line in bars.errorbar.lines[-1]:  # a white rim makes it visible on dark bars

@@ -61,7 +61,7 @@ def parts_of_f(table: pd.DataFrame) -> Figure:
 
 @styled
 def differences(effects: pd.DataFrame) -> Figure:
-    """What the statistics alone change in A and F, one row per stream, method and reading: mean and 95 % interval.
+    """The effect of the statistics alone on A and F, one row per stream, method and reading: mean and 95 % interval.
 
     Filled circles: `displaced`; squares: `running`, the run's own statistics, changed by its scoring; open circles:
     `memory+stream`. Hollow diamonds: the paper's gain, BI with bottom-k minus ER; it is not a difference of readings.

@@ -86,17 +86,17 @@ def finish_differences(
     for ax in axes:
         ax.axvline(0, color="black", lw=0.8)
         ax.set_xlim(-reach - 2, reach + 2)
-    of_a, of_f = (textwrap.fill(f"difference in {metric}{tail} [points]", 42) for metric in "AF")
-    name_rows(axes, of_a, of_f, ticks, names, bottom)
+    label_a, label_f = (textwrap.fill(f"difference in {metric}{tail} [points]", 42) for metric in "AF")
+    name_rows(axes, label_a, label_f, ticks, names, bottom)
 
 
 def name_rows(
-    axes: Sequence[Axes], of_a: str, of_f: str, ticks: Sequence[float], names: Sequence[str], bottom: float
+    axes: Sequence[Axes], label_a: str, label_f: str, ticks: Sequence[float], names: Sequence[str], bottom: float
 ) -> None:
     """Label the panels of A and F and their rows."""
     # A lower F is not always better: a network that learns less has less to forget.
     for ax, text, sides in zip(
-        axes, (of_a, of_f), ("better: right", "left: more retained, or less learnt"), strict=True
+        axes, (label_a, label_f), ("better: right", "left: more retained, or less learnt"), strict=True
     ):
         ax.set_xlabel(f"{text}\n({sides})")
         ax.tick_params(axis="y", length=0)

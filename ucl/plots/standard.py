@@ -36,7 +36,7 @@ def plot(records: pd.DataFrame | Iterable[Record], picture: str, against: str = 
         The figure; `ucl.plots.save` writes it to a file.
 
     Raises:
-        InputError: `records` are no records, the name is unknown, there is nothing to draw, or runs of a method
+        InputError: `records` are not records, the name is unknown, there is nothing to draw, or runs of a method
             differ in more than the seed; the message says in what.
     """
     records = as_table(records)

@@ -194,8 +194,8 @@ def estimates(
             "seeds": count_range(pairs.groupby(["dataset", "memory_size"]).size()),
         }
         for metric in metrics:
-            *of_streams, overall = by_stream(pairs, metric, comparison.printed(metric))
-            n_excluding = sum(row["excludes_0"] for row in of_streams)
+            *per_stream, overall = by_stream(pairs, metric, comparison.printed(metric))
+            n_excluding = sum(row["excludes_0"] for row in per_stream)
             rows.append({**named, "metric": metric, **overall, "streams_excluding_0": n_excluding})
     columns = ["difference", "streams", "seeds", "n", "exploratory", "metric", "mean", "low", "high", "detectable"]
     return pd.DataFrame(rows, columns=[*columns, "streams_excluding_0", "published", "verdict"])

@@ -93,18 +93,18 @@ def effects(records: pd.DataFrame) -> pd.DataFrame:
     return table[[*cell, "metric", *NUMBERS, "published", "same_processor", "exploratory"]]
 
 
-def facts(records: pd.DataFrame, cells: pd.DataFrame, of_scores: pd.DataFrame) -> pd.DataFrame:
+def facts(records: pd.DataFrame, cells: pd.DataFrame, differences: pd.DataFrame) -> pd.DataFrame:
     """Facts about the records that the pages report, one per row.
 
     Args:
         records: all records, on any version of the images.
         cells: see `coverage`.
-        of_scores: see `effects`.
+        differences: see `effects`.
     """
     stored, counts = list(records["record"]), cells[list(SETTINGS)].fillna(0) > 0
     on_cpus = [record for record in stored if record.environment["device"] == "cpu"]
     hours = sum(record.timing["total"] * record.environment.get("threads", 1) for record in on_cpus) / 3600
-    pairs, dates = of_scores[of_scores["metric"] == "A"], sorted(record.date[:10] for record in stored)
+    pairs, dates = differences[differences["metric"] == "A"], sorted(record.date[:10] for record in stored)
     arithmetics = pd.Series([record.arithmetic for record in stored if record.arithmetic], dtype=object).value_counts()
     rows = {
         "cells of the paper's Tables 1 to 3": len(cells),

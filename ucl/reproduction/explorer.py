@@ -29,7 +29,7 @@ def explorer(runs: Mapping[str, pd.DataFrame], images_NHWC: np.ndarray, classes:
     import ipywidgets
 
     named = [(name, column) for column, name in quantities(runs).items()]
-    of_class = [("all", None), *((str(classes[label]), label) for label in labels(runs))]
+    class_options = [("all", None), *((str(classes[label]), label) for label in labels(runs))]
     wide = ipywidgets.Layout(width="34em", max_width="100%")
 
     def menu(name: str, options: Sequence[tuple[str, Any]], value: Any) -> Any:
@@ -40,7 +40,7 @@ def explorer(runs: Mapping[str, pd.DataFrame], images_NHWC: np.ndarray, classes:
     moment = ipywidgets.SelectionSlider(
         options=options, value=options[-1][1], description="moment", layout=wide, continuous_update=False
     )
-    controls = moment, menu("order", named, "BI"), menu("colour", named, "BI"), menu("class", of_class, None)
+    controls = moment, menu("order", named, "BI"), menu("colour", named, "BI"), menu("class", class_options, None)
     picture = ipywidgets.Image(format="png", layout=ipywidgets.Layout(max_width="100%"))
 
     def draw(_: object = None) -> None:

@@ -1,4 +1,4 @@
-"""What memories contain over the stream: their images at several moments, each with all scores.
+"""The contents of memories over the stream: their images at several moments, each with all scores.
 
 A run is repeated and its memory is observed. At a few moments of each task, the last one at its end, each stored image
 is scored by the network of that moment, with BatchNorm in evaluation mode, in float32. An image gets the same 12 views

@@ -1,4 +1,4 @@
-"""What a memory keeps: how long an image stays, how often it is replayed, and how easy, typical and clean it is.
+"""The images that a memory keeps: how long they stay, how often they are replayed, how easy, typical, clean they are.
 
 Two independent analyses: `stays` observes the memory of one run: when each image enters and leaves, how its score
 changes, and how often it is replayed. `traits` describes every training image of a stream by networks that have not
@@ -105,8 +105,8 @@ def traits(
 def _halves(labels_N: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Indices of two halves of each class; if the number of its images is odd, the first half gets one more."""
     draw = np.random.default_rng(seed_for(seed, "halves of the reference networks"))
-    of_class = [draw.permutation(np.flatnonzero(labels_N == label)) for label in np.unique(labels_N)]
-    return tuple(np.concatenate([indices[part::2] for indices in of_class]) for part in (0, 1))  # type: ignore[return-value]
+    by_class = [draw.permutation(np.flatnonzero(labels_N == label)) for label in np.unique(labels_N)]
+    return tuple(np.concatenate([indices[part::2] for indices in by_class]) for part in (0, 1))  # type: ignore[return-value]
 
 
 def _mixed(images: Task, learnt: np.ndarray, size: int, epochs: int, seed: int) -> Iterator[Batch]:
@@ -146,9 +146,9 @@ def ranked(traits: pd.DataFrame) -> pd.DataFrame:
     Returns:
         Columns position, label, agrees, easy and typical.
     """
-    of_class = traits.groupby("label")
-    size = of_class["loss"].transform("size")
-    ranks = {"easy": of_class["loss"].rank(ascending=False), "typical": of_class["typicality"].rank()}
+    by_class = traits.groupby("label")
+    size = by_class["loss"].transform("size")
+    ranks = {"easy": by_class["loss"].rank(ascending=False), "typical": by_class["typicality"].rank()}
     return traits[["position", "label", "agrees"]].assign(**{name: (rank - 0.5) / size for name, rank in ranks.items()})
 
 
