@@ -50,7 +50,7 @@ def benchmark(
     the machine affects all of them equally.
 
     Args:
-        methods: names in `ucl.plots.ORDER`, scores with bottom-k, or your own score, "package.module:function"; by
+        methods: names in `ucl.catalogue.ORDER`, scores with bottom-k, or your own score, "package.module:function"; by
             default the methods of the paper and Finetune. "CBR updates=4" takes four training steps per batch, and
             "leaderboard" means all methods that the leaderboard compares.
         memory_sizes: images in the memory.

@@ -141,8 +141,6 @@ def _records(options: argparse.Namespace) -> pd.DataFrame:
     Raises:
         InputError: there is no such folder, it has no records, or the conditions cannot be used or select none.
     """
-    if not RecordStore(options.store).folder.is_dir():  # raises an InputError if it is a file
-        raise InputError("store", options.store, "no such folder; give one that ucl run or ucl sweep wrote to")
     records = load_records(options.store)
     if records.empty:
         raise InputError("store", options.store, "has no record; give a folder that ucl run or ucl sweep wrote to")

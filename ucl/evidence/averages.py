@@ -41,7 +41,7 @@ def results(
             "seconds" or "seconds_per_batch".
 
     Returns:
-        Columns `by`, dataset, memory_size, label (in the order of `ucl.plots.method_order`), settings (what differs
+        Columns `by`, dataset, memory_size, label (in the order of `ucl.catalogue.method_order`), settings (what differs
         from the defaults and is not in `by`), n, and for each measure its mean and, as <measure>_std, its sample
         standard deviation (NaN for a single run), in per cent or seconds; NaN if some of the n runs do not have it. By
         default these are A and F, then only the means of learning, best, retained, last, average, last_share and
