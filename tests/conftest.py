@@ -46,7 +46,9 @@ def one_thread():
 @pytest.fixture(autouse=True)
 def no_module_of_another_test():
     """After a test, forget the modules of a user: the next test has others of the same names in another folder."""
+    folders = sys.path[:]
     yield
+    sys.path[:], user_objects._appended = folders, ""
     for name in list(user_objects._imported):
         for module in user_objects.source_files(name):
             sys.modules.pop(module, None)

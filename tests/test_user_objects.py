@@ -206,6 +206,7 @@ def notebook(working, monkeypatch):
     """A function that runs a cell as in a notebook: the module has no file, and `linecache` the text of the cell."""
     module = types.ModuleType("notebook_of_mine")
     monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.syspath_prepend(working)
 
     def run_cell(text):
         name = f"<cell {len(linecache.cache)}>"
