@@ -314,7 +314,7 @@ def mir_by_hand(model, batch, images, labels, training):
 
 @pytest.mark.parametrize("mode", ["eval", "train"])
 def test_mir_is_experience_replay_of_the_samples_whose_loss_the_batch_raises_most(mode):
-    memory = memory_of(new_batch(4, [0, 1] * 10))
+    memory = memory_of(new_batch(4, [0, 1] * 30))  # more than the 50 candidates
     model = new_model()
     gradient = gradient_by_hand(model, EARLIER.images, EARLIER.labels)
     step_by_hand(model, gradient)
