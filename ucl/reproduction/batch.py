@@ -53,7 +53,7 @@ def find_notebooks(names: Sequence[str] = ()) -> list[Path]:
         InputError: there is no such notebook, or two of them have one name and would write the same files.
     """
     by_name = {path.stem: path for path in sorted(notebooks_folder().glob("*.ipynb"))}
-    if not names and not by_name:
+    if not by_name and not (names and all(str(name).endswith(".ipynb") for name in names)):
         folder = str(notebooks_folder())
         raise InputError("notebook", folder, "no notebooks there; run this in a checkout of the project")
     selected: dict[str, Path] = {}
