@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 import os
 import re
 import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ucl import user_objects
-from ucl.config import Config
+from ucl.config import FURTHER_TESTS, Config
 from ucl.errors import InputError
 from ucl.machine.files import part_of, try_writing
 from ucl.records.measures import COLUMNS
@@ -122,12 +124,14 @@ class RecordStore:
         The name of a record's file has the experiment's key. A run with further tests, or whose data set was typed as
         another path, has another key, but the same beginning of the name.
         """
-        keys, beginnings = {config.key for config in configs}, {_beginning(config) for config in configs}
+        keys, spellings = {config.key for config in configs}, defaultdict[str, set[str]](set)
+        for config in configs:
+            spellings[_beginning(config)].add(config.dataset)
         records = []
         for name in sorted(os.listdir(self.folder)) if self.folder.is_dir() else []:
-            match = _NAME.fullmatch(name)
-            if match and (match[1] in beginnings or match[2] in keys):
-                records += [(self.folder / name, record) for record in _read(self.folder / name)]
+            file, match = self.folder / name, _NAME.fullmatch(name)
+            if match and (match[2] in keys or _may_have_another_key(file, spellings.get(match[1]))):
+                records += [(file, record) for record in _read(file)]
         records_of = defaultdict(list)
         for file, record in sorted(records, key=lambda pair: pair[1].rank):
             for experiment in {record.config.experiment, record.config.without_further_tests.experiment}:
@@ -206,6 +210,22 @@ def _read(path: Path) -> list[Record]:
     except (OSError, ValueError) as error:
         warnings.warn(f"{path}: not a readable record ({error}); the file is skipped", stacklevel=1)
         return []
+
+
+def _may_have_another_key(file: Path, spellings: set[str] | None) -> bool:
+    """Whether a record may be of a run with another key: it has further tests, or another path of the data set.
+
+    Only the configuration is read, which is a line near the beginning. `spellings` are the data sets of the runs whose
+    files have the same beginning of the name, as they were typed; None without such a run.
+    """
+    if spellings is None:
+        return False
+    with suppress(OSError, ValueError, KeyError), open(file, encoding="utf-8") as lines:
+        for line in lines:
+            if line.startswith('"config": '):
+                config = json.loads(line.partition(": ")[2].strip().rstrip(","))
+                return any(config.get(name) for name in FURTHER_TESTS) or {config["dataset"]} != spellings
+    return True
 
 
 def _beginning(config: Config) -> str:
