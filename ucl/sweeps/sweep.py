@@ -10,14 +10,11 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor
-from contextlib import suppress
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from ucl.assembly import find_user_object
-from ucl.catalogue import plain_name
 from ucl.config import Config, unique
 from ucl.errors import MOST_AT_ONCE, InputError, first_of, whole_number
 from ucl.machine import checkpoints
@@ -26,7 +23,6 @@ from ucl.records import Record, RecordStore
 from ucl.records import curves as curve_file
 from ucl.records.store import report
 from ucl.streams import datasets
-from ucl.streams.image_files import samples_in
 from ucl.sweeps import locks
 from ucl.sweeps.one_run import Options, Outcome, measure
 from ucl.sweeps.progress import SweepProgress
@@ -181,21 +177,9 @@ def _check_inputs(missing: list[Config], root: str | None) -> None:
         images = config.dataset, config.image_size
         n_tasks[images] = max(config.n_tasks, n_tasks.get(images, 0))
     for (dataset, image_size), n in n_tasks.items():
-        n_classes = _n_classes(dataset, datasets.provide(dataset, root, image_size))
+        n_classes = datasets.count_classes(dataset, root, image_size)
         if n_classes is not None and n > n_classes:
             raise InputError("n_tasks", n, f"{dataset} has {n_classes} classes; give that or fewer")
-
-
-def _n_classes(dataset: str, path: Path | None) -> int | None:
-    """The number of classes of a data set, for which no image is read; None if it is not known."""
-    if path is None:
-        return 10 if plain_name(dataset) == "digits" else None  # otherwise a function of the user
-    with suppress(Exception):  # If the data set is damaged, a run says why.
-        if path.is_dir():
-            return len(samples_in(path)[0])
-        with np.load(path, allow_pickle=False) as npz:
-            return len(np.unique(npz["train_labels"]))
-    return None
 
 
 def _main_file(configs: list[Config], jobs: int) -> str | None:
