@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -75,7 +75,7 @@ class Graphed:
             with _on(stream):
                 self._function(model, *static)
             expected = _copy(state)
-            _restore(state, before)
+            restore(state, before)
             # Not by `_renew`, because the graphs of other inputs draw from the same generator object.
             torch.cuda.set_rng_state(draws, inputs[0].device)
             replay = _captured(lambda: self._function(model, *static), stream)
@@ -85,7 +85,7 @@ class Graphed:
             if not all(same):
                 raise RuntimeError("the repeated step gives other weights than an ordinary step")
         except RuntimeError as error:
-            _restore(state, before)
+            restore(state, before)
             _renew(inputs[0].device, draws)
             reason = str(error).partition("\n")[0]
             warnings.warn(f"no CUDA graph can be used, so training is slower: {reason}", stacklevel=4)
@@ -102,7 +102,8 @@ def _copy(state: Sequence[Tensor]) -> list[Tensor]:
 
 
 @torch.no_grad()
-def _restore(state: Sequence[Tensor], values: Sequence[Tensor]) -> None:
+def restore(state: Iterable[Tensor], values: Iterable[Tensor]) -> None:
+    """Copy values into tensors, in place."""
     for x, value in zip(state, values, strict=True):
         x.copy_(value)
 

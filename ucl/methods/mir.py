@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -11,6 +10,7 @@ from torch import Tensor
 
 from ucl.buffers import Buffer
 from ucl.fields import check_fields
+from ucl.machine.cuda_graphs import restore
 from ucl.methods.method import Method, descend, gradients_of
 from ucl.models import Network
 from ucl.models.passes import losses_of
@@ -58,11 +58,11 @@ class MIR(Method):
         # Not by calling the network: hooks follow its training passes, and this one is undone.
         gradient = gradients_of(model, F.cross_entropy(model.forward(batch.images), batch.labels))
         weights = [weight.detach().clone() for weight in model.parameters()]
-        _restore(model.buffers(), buffers)
+        restore(model.buffers(), buffers)
         descend(model, gradient, self.lr)
         after = self._losses(model, images, labels)
-        _restore(model.buffers(), buffers)
-        _restore(model.parameters(), weights)
+        restore(model.buffers(), buffers)
+        restore(model.parameters(), weights)
         return after - before
 
     def _losses(self, model: Network, images: Tensor, labels: Tensor) -> Tensor:
@@ -70,9 +70,3 @@ class MIR(Method):
             return losses_of(model, images, labels)
         with torch.no_grad():
             return F.cross_entropy(model(images), labels, reduction="none")
-
-
-@torch.no_grad()
-def _restore(tensors: Iterable[Tensor], values: Iterable[Tensor]) -> None:
-    for tensor, value in zip(tensors, values, strict=True):
-        tensor.copy_(value)
