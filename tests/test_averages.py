@@ -32,11 +32,12 @@ def test_means_and_sample_deviations_are_numpys():
 
 
 def test_runs_with_other_settings_have_rows_of_their_own_whatever_is_asked_for():
-    others = [record_of(BI.replace(**changed)) for changed in (dict(lr=0.05), dict(n_tasks=2), dict(memory_size=160))]
+    changes = [dict(lr=0.05), dict(n_tasks=2), dict(memory_size=160), dict(tasks="0|1"), dict(tasks="1|0")]
+    others = [record_of(BI.replace(**changed)) for changed in [*changes, dict(n_tasks=2, class_order="0,1")]]
     for by in ([], ["lr"], ["label"], ["score", "selection"]):
         table = ucl.results(frame(*THREE, *others), by)
         assert list(table.columns[: len(by)]) == by
-        assert sorted(table["n"]) == [1, 1, 1, 3]
+        assert sorted(table["n"]) == [*[1] * 6, 3]
 
 
 def test_a_column_of_a_field_sorts_the_rows_and_leaves_the_settings():

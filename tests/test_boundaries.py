@@ -99,6 +99,14 @@ def test_disjoint_classes_are_the_share_of_all_and_spread_over_the_tasks(classes
     assert max(per_task) - min(per_task) <= 1
 
 
+@pytest.mark.parametrize(("share", "per_task"), [(1, [1, 5, 2]), (0.75, [1, 3, 2]), (0.375, [1, 1, 1]), (0, [0] * 3)])
+def test_a_small_task_leaves_its_disjoint_classes_to_larger_ones(share, per_task):
+    classes_of_task = [(7,), (0, 1, 2, 3, 4), (5, 6)]
+    for seed in range(5):
+        disjoint = disjoint_classes(classes_of_task, share, np.random.default_rng(seed))
+        assert [len(disjoint & set(main)) for main in classes_of_task] == per_task
+
+
 def test_i_blurry_50_10_of_cifar10_has_the_counts_of_the_published_splits():
     """A disjoint class has 5,000 images in one task; a blurry one has about 4,600, and 100 in each other task."""
     images_of, classes_of_task = in_blocks([5000] * 10), [(0, 1), (2, 3), (4, 5), (6, 7), (8, 9)]

@@ -215,6 +215,7 @@ def other_value(config, name):
     explicit = {
         "dataset": "cifar10",
         "evaluate_every": 10,
+        "tasks": "0,1|2",
         "refresh": 0.5,
         "replay": "all",
         "test_batchnorm": "training",
@@ -297,6 +298,16 @@ def test_equal_values_have_one_key():
     assert Config(dataset=path) == Config(dataset=str(path)) and Config(dataset=path).dataset == str(path)
 
 
+def test_explicit_tasks_set_the_number_of_tasks_and_the_class_order():
+    config = Config(dataset="bloodcell", tasks=" b cell, 3|2 | a,0", class_order=None)
+    assert (config.tasks, config.n_tasks, config.class_order) == ("b cell,3|2|a,0", 3, "b cell,3,2,a,0")
+    assert (
+        Config(dataset="bloodcell", tasks="b cell,3|2|a,0").key == config.key == Config.from_json(config.to_json()).key
+    )
+    assert config.replace(tasks="equal") == Config(dataset="bloodcell")
+    assert Config(class_order="1, 0").key == Config(class_order="1,0").key
+
+
 def test_numbers_of_numpy_count_as_numbers():
     config = Config(seed=np.int64(3), lr=np.float64(0.05), memory_size=np.arange(9)[8])
     assert config == Config(seed=3, lr=0.05, memory_size=8)
@@ -355,6 +366,8 @@ REFUSED = {  # values that a field refuses
     **{name: [0, 1, "yes", "", NAN, []] for name in FLAGS},
     "dataset": ["", 3, True, [], b"digits", NAN, np.array(["BI"])],
 }
+REFUSED["class_order"] = [*NOT_NAMES, "2", "0,1,1", "0,,1", "0,1|2", "a,b, a"]
+REFUSED["tasks"] = [*NOT_NAMES, "2", "0,1|1", "0,1|", "0|1||2", "a,b| a"]
 for name in (*WHOLE, "refresh"):
     REFUSED[name] += [7.5, 40.5]
 
@@ -389,6 +402,10 @@ def test_all_values_of_a_range_are_accepted(name):
         ({"method": "finetune", "test_batchnorm": "memory"}, "test_batchnorm"),
         ({"method": "joint", "test_batchnorm": "views"}, "test_batchnorm"),
         ({"memorysize": 8}, "field"),
+        ({"tasks": "0,1|2", "n_tasks": 3}, "n_tasks"),
+        ({"tasks": "0,1|2", "class_order": "1,0,2"}, "class_order"),
+        ({"tasks": "0,1|2", "class_order": "seed"}, "class_order"),
+        ({"tasks": "0,1|2", "class_order": "0,1,2", "n_tasks": 2}, None),
         ({"batch_size": 1, "model": "slim_resnet18_groupnorm"}, None),
         ({"batch_size": 1, "model": "mine:net"}, None),
         ({"image_size": 8, "model": "mine:net"}, None),

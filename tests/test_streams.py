@@ -1,12 +1,14 @@
 """The stream: its training images, its test images and their order. Each image encodes its split and index."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ucl.assembly import build_stream
 from ucl.catalogue import BOUNDARIES
 from ucl.config import Config
 from ucl.errors import InputError
@@ -204,6 +206,45 @@ def test_classes_come_by_size_or_in_an_order_that_the_seed_draws_uniformly():
     assert {ClassIncrementalStream(data, 2, "size", seed=seed).class_order for seed in range(3)} == {(1, 2, 0)}
 
 
+@pytest.mark.parametrize(
+    ("changes", "tasks"),
+    [
+        ({"class_order": "2,0,3,1", "n_tasks": 3}, [(2, 0), (3,), (1,)]),
+        ({"class_order": "class 3,0,class 1,2"}, [(3, 0), (1, 2)]),
+        ({"tasks": "3|1,0,class 2"}, [(3,), (1, 0, 2)]),
+        ({"tasks": "1,0,2,3"}, [(1, 0, 2, 3)]),
+    ],
+)
+def test_an_explicit_stream_has_the_given_tasks_and_its_tail_follows_them(changes, tasks):
+    stream = ClassIncrementalStream(dataset([50] * 4), **{"n_tasks": 2, "validation": 0, "imbalance": 0.2, **changes})
+    assert [task.classes for task in stream] == tasks
+    assert stream.class_order == tuple(c for classes in tasks for c in classes)
+    n_of = np.bincount(list(labels_learnt(stream).values()))
+    assert [n_of[c] for c in stream.class_order] == long_tailed_counts(50, 4, 0.2)
+    for task in stream:
+        assert set(task.host_labels.tolist()) == set(task.test_labels.tolist()) == set(task.classes)
+
+
+def test_a_name_of_a_class_counts_before_an_index():
+    """Folders 1 and 10 are the classes 0 and 1."""
+    data = replace(dataset([30] * 3), classes=("1", "10", "2"))
+    assert ClassIncrementalStream(data, 1, "1,2,10").class_order == (0, 2, 1)
+
+
+@pytest.mark.parametrize("boundaries", BOUNDARIES)
+@pytest.mark.parametrize("seed", [3, 8])
+def test_the_explicit_order_of_the_seed_is_the_stream_of_the_seed(boundaries, seed):
+    data = dataset([40, 50, 60, 70, 45])
+    config = Config(seed=seed, n_tasks=2, boundaries=boundaries, imbalance=0.5)
+    drawn = build_stream(config, data)
+    tasks = "|".join(",".join(map(str, task.classes)) for task in drawn)
+    for fields in ({"class_order": tasks.replace("|", ",")}, {"tasks": tasks, "n_tasks": None}):
+        explicit = build_stream(config.replace(**fields), data)
+        assert images_learnt(explicit) == images_learnt(drawn) and images_tested(explicit) == images_tested(drawn)
+        assert [task.classes for task in explicit] == [task.classes for task in drawn]
+        assert explicit.disjoint == drawn.disjoint
+
+
 def test_a_seed_repeats_and_another_differs():
     data = dataset([60, 60, 60, 60])
 
@@ -257,6 +298,11 @@ REFUSED = [
     ([30, 30], None, None, {"boundaries": "blurry", "blur": 2}, "blur"),
     ([30, 30], None, None, {"n_tasks": 0}, "n_tasks"),
     ([30] * 6, None, None, {"n_tasks": 7}, "n_tasks"),
+    ([30] * 3, None, None, {"class_order": "0,1"}, "class_order"),
+    ([30] * 3, None, None, {"class_order": "0,1,2,3"}, "class_order"),
+    ([30] * 3, None, None, {"class_order": "0,1,2,class 1"}, "class_order"),
+    ([30] * 3, None, None, {"tasks": "0,1|-1"}, "tasks"),
+    ([30] * 3, None, None, {"tasks": "0|1"}, "tasks"),
     ([30, 30, 4, 4], None, [1] * 4, {}, "batch_size"),
     ([19, 18], [4, 0], None, {}, "evaluate_on"),
     ([19, 18], None, [3, 0], {"evaluate_on": "validation"}, "evaluate_on"),

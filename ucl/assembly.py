@@ -96,6 +96,7 @@ def build_stream(
         disjoint=config.disjoint,
         numbered=config.replay == "earlier",
         joint=config.method == "joint",
+        tasks=config.tasks,
     )
 
 

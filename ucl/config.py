@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from ucl import catalogue
 from ucl.catalogue import dataset_row, is_user_object, method_row, network_row, plain_name, policy_row, score_row
 from ucl.errors import InputError, whole_number
-from ucl.fields import Fields, check, fields, known_fields, without_numpy
+from ucl.fields import CLASS_LISTS, Fields, check, classes_in, fields, known_fields, without_numpy
 from ucl.user_objects import parsed
 
 T = TypeVar("T")
@@ -72,6 +72,11 @@ class Config(Fields):
 
     def _check_together(self) -> None:
         """Check fields whose values depend on each other."""
+        if self.tasks != "equal":
+            decided = self._implied()
+            for name in ("n_tasks", "class_order"):
+                if getattr(self, name) != decided[name]:
+                    raise InputError(name, getattr(self, name), f"tasks={self.tasks!r} sets it; leave it out")
         reason = "its BatchNorm would normalise a single image by itself; slim_resnet18_groupnorm takes 1"
         whole_number("batch_size", self.batch_size, network_row(self.model).smallest_batch, 10_000, reason)
         smallest = 1 if is_user_object(self.model) else catalogue.SMALLEST_IMAGE
@@ -142,6 +147,8 @@ class Config(Fields):
         else:
             idle = dict.fromkeys((*catalogue.POLICY_FIELDS, *catalogue.MEMORY_FIELDS), "method")
         idle |= dict.fromkeys(network_row(self.model).ignores, "model")
+        if self.tasks != "equal":
+            idle["class_order"] = "tasks"
         if self.imbalance == 1:
             idle["long_tailed_test"] = "imbalance"
         if self.boundaries != "blurry":
@@ -224,9 +231,9 @@ class Config(Fields):
         policy = policy_row(self.population or method.population)
         is_scored = method.has_memory and "score" in policy.uses
         return {
-            "n_tasks": row.n_tasks,
+            "n_tasks": row.n_tasks if self.tasks == "equal" else len(classes_in(self.tasks)),
             "memory_size": (row.long_tailed_memory if is_long_tailed else None) or row.memory_size,
-            "class_order": row.class_order,
+            "class_order": row.class_order if self.tasks == "equal" else self.tasks.replace("|", ","),
             "imbalance": 0.1 if is_long_tailed else 1.0,
             "balanced_accuracy": row.balanced_accuracy,
             "blur": boundaries.blur,
@@ -271,12 +278,14 @@ class Config(Fields):
 
 
 def _in_plain_python(name: str, value: Any) -> Any:
-    """A value of a field: a path as text, a numpy scalar as a number, a user object in its one spelling."""
+    """A value of a field: a path as text, a numpy scalar as a number, user objects and classes in one spelling."""
     if name == "dataset" and isinstance(value, os.PathLike):
         return os.fspath(value)
     if name in catalogue.USER_OBJECTS and is_user_object(value):
         plain = plain_name(value)
         return f"{parsed(name, plain)}{value[len(plain) :]}"
+    if name in CLASS_LISTS and isinstance(value, str):
+        return "|".join(map(",".join, classes_in(value)))
     return without_numpy(value)
 
 

@@ -12,6 +12,9 @@ from ucl import catalogue
 from ucl.catalogue import LARGEST_IMAGE, SMALLEST_IMAGE, check_name, helps, is_user_object
 from ucl.errors import InputError, one_of, whole_number
 
+CLASS_LISTS = ("class_order", "tasks")
+"""The fields whose value may be a list of all classes, as text."""
+
 
 class Interval(NamedTuple):
     """A range of numbers; an end with a round bracket does not belong to it."""
@@ -53,7 +56,11 @@ class Fields:
         "as in the paper: 4 for bloodcell, otherwise 5")
     class_order: str = _field(None,
         {"seed": "drawn at random by the seed", "size": "largest class first, the default for bloodcell"},
-        "order of the classes")
+        "order of the classes; or all classes, each by its name or its index from 0, such as 2,0,1 (a name with a "
+        "comma or a bar by its index)")
+    tasks: str = _field("equal", {"equal": "as many in each task, see n_tasks"},
+        "classes of each task; or all classes, as for class_order, with a bar between tasks, such as '0,1|2', which "
+        "also sets n_tasks and class_order")
     boundaries: str = _field("clear", helps(catalogue.BOUNDARIES), "how one task turns into the next")
     blur: float = _field(None, Interval(0, 1),
         "in [0, 1]. gradual: length of a transition, as a share of a task's images (default 1: the stream is always "
@@ -183,10 +190,20 @@ def check(field: dataclasses.Field[Any], value: Any) -> None:
     elif allowed is str:
         if not isinstance(value, str) or not value:
             raise InputError(name, value, "give a name or a path, such as 'digits'")
+    elif name in CLASS_LISTS and isinstance(value, str) and value not in allowed:
+        classes = [c for task in classes_in(value) for c in task]
+        if len({*classes}) < max(len(classes), 2) or "" in classes or ("|" in value and name != "tasks"):
+            example = "0,1|2" if name == "tasks" else "2,0,1"
+            raise InputError(name, value, f"give {' or '.join(allowed)}, or each class once, such as '{example}'")
     elif name not in catalogue.USER_OBJECTS:
         one_of(name, value, allowed)
     elif not is_user_object(value):
         check_name(name, value, allowed)
+
+
+def classes_in(text: str) -> list[list[str]]:
+    """The classes of each task in an explicit value of `CLASS_LISTS`, as they are written there."""
+    return [[name.strip() for name in task.split(",")] for task in text.split("|")]
 
 
 def without_numpy(value: Any) -> Any:

@@ -39,7 +39,7 @@ Further properties of that implementation are not reproduced:
 """
 
 STREAM = {  # the fields that define a stream and its test; all others belong to the method
-    *("dataset", "image_size", "n_tasks", "class_order", "imbalance", "validation", "memory_size"),
+    *("dataset", "image_size", "n_tasks", "class_order", "tasks", "imbalance", "validation", "memory_size"),
     *("boundaries", "blur", "disjoint", "long_tailed_test", "balanced_accuracy", "evaluate_on"),
 }
 

@@ -16,7 +16,7 @@ import numpy as np
 from ucl import metrics
 from ucl.config import Config
 from ucl.errors import one_line_with_type
-from ucl.fields import decimal
+from ucl.fields import classes_in, decimal
 from ucl.records.measures import COLUMNS, Anytime, Reading, accuracy_so_far, to_lists
 
 FORMAT = 1  # version of the record format, stored in each record
@@ -130,6 +130,8 @@ class Record:
             return False
         answer = _only_answer(self.class_recall[-1])
         n_last = len(self.class_order) // len(self.accuracy)  # earlier tasks may have one class more
+        if self.config.tasks != "equal":
+            n_last = len(classes_in(self.config.tasks)[-1])
         last_task = self.class_order[-n_last:]
         if answer is None or answer not in last_task:
             return answer is not None

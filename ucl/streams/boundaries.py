@@ -7,6 +7,7 @@ is in exactly one period. `ucl.streams.Task` calls a period a task.
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Collection, Sequence
 
 import numpy as np
@@ -74,17 +75,16 @@ def disjoint_classes(
 ) -> frozenset[int]:
     """Draw the disjoint classes of `blurry`: a share of all classes, rounded, spread over the tasks.
 
-    The numbers of disjoint classes of two tasks differ by at most one, as do their numbers of classes. The share is
-    N / 100, in [0, 1]; it is drawn which classes are disjoint, and which tasks have one more of them.
+    The numbers of disjoint classes of two tasks differ by at most one, unless a smaller task has no more classes. The
+    share is N / 100, in [0, 1]; it is drawn which classes are disjoint, and which tasks have one more of them.
     """
     n_tasks, n_classes = len(classes_of_task), sum(map(len, classes_of_task))
-    per_task, more = divmod(round(share * n_classes), n_tasks)
-    in_turn = [task for task in draw.permutation(n_tasks).tolist() if len(classes_of_task[task]) > per_task]
-    with_more = set(in_turn[:more])
+    turns = draw.permutation(n_tasks).tolist()
+    rounds = range(max(map(len, classes_of_task)))
+    in_turn = [task for n_before in rounds for task in turns if len(classes_of_task[task]) > n_before]
+    n_of = Counter(in_turn[: round(share * n_classes)])
     return frozenset(
-        int(c)
-        for task, classes in enumerate(classes_of_task)
-        for c in draw.permutation(classes)[: per_task + (task in with_more)]
+        int(c) for task, classes in enumerate(classes_of_task) for c in draw.permutation(classes)[: n_of[task]]
     )
 
 

@@ -9,6 +9,7 @@ have come. With `blur=1` a blurry class has no main share; it belongs to its tas
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -18,7 +19,7 @@ from torch import Tensor
 
 from ucl.catalogue import BOUNDARIES
 from ucl.errors import InputError, first_of
-from ucl.fields import check_fields
+from ucl.fields import check_fields, classes_in
 from ucl.machine.determinism import seed_for
 from ucl.streams.boundaries import blurry, disjoint_classes, gradual
 from ucl.streams.held_out import n_in_share, whole_patients
@@ -64,6 +65,7 @@ class ClassIncrementalStream:
         numbered: whether batches have the number of their task.
         joint: whether the training images of all tasks are mixed. Each task then has as many images as before, but of
             all classes; its classes and its test images stay the same.
+        tasks: see `Config`; explicit tasks replace `n_tasks` and `class_order`.
 
     Log messages (level INFO) name what is not learnt or not tested: more than a tenth of a task's images, or a class.
 
@@ -73,8 +75,9 @@ class ClassIncrementalStream:
         disjoint: labels of the classes that come in one task only.
 
     Raises:
-        InputError: a value is unknown or out of range, see `Config`; there are fewer classes than tasks; or a
-            task has fewer images than a batch or no test images.
+        InputError: a value is unknown or out of range, see `Config`; there are fewer classes than tasks; an explicit
+            class order or explicit tasks do not have each class once; or a task has fewer images than a batch or no
+            test images.
     """
 
     def __init__(
@@ -94,24 +97,32 @@ class ClassIncrementalStream:
         disjoint: float = 0.5,
         numbered: bool = True,
         joint: bool = False,
+        tasks: str = "equal",
     ) -> None:
         check_fields(n_tasks=n_tasks, class_order=class_order, imbalance=imbalance, validation=validation)
         check_fields(batch_size=batch_size, seed=seed, long_tailed_test=long_tailed_test, evaluate_on=evaluate_on)
-        check_fields(boundaries=boundaries, disjoint=disjoint)
+        check_fields(boundaries=boundaries, disjoint=disjoint, tasks=tasks)
         blur = BOUNDARIES[boundaries].blur if blur is None else blur
         check_fields(blur=blur)
         n_classes = dataset.n_classes
-        if n_tasks > n_classes:
+        if n_tasks > n_classes and tasks == "equal":
             raise InputError("n_tasks", n_tasks, f"{dataset.name} has {n_classes} classes; give that or fewer")
 
         def draws(purpose: str) -> np.random.Generator:
             return np.random.default_rng(seed_for(seed, purpose))
 
         indices_of_class = [np.flatnonzero(dataset.train_labels == c) for c in range(n_classes)]
-        by_size = np.argsort([-len(indices) for indices in indices_of_class], kind="stable")
-        order = by_size if class_order == "size" else draws("class order").permutation(n_classes)
-        self.class_order: tuple[int, ...] = tuple(order.tolist())
-        classes_of_task = [tuple(classes.tolist()) for classes in np.array_split(order, n_tasks)]
+        if tasks != "equal":
+            classes_of_task = _labels_in("tasks", tasks, dataset)
+        else:
+            if class_order == "seed":
+                order = draws("class order").permutation(n_classes)
+            elif class_order == "size":
+                order = np.argsort([-len(indices) for indices in indices_of_class], kind="stable")
+            else:
+                order = np.concatenate(_labels_in("class_order", class_order, dataset))
+            classes_of_task = [tuple(classes.tolist()) for classes in np.array_split(order, n_tasks)]
+        self.class_order: tuple[int, ...] = tuple(c for classes in classes_of_task for c in classes)
 
         share = 0.0 if dataset.val_images is not None else validation
         train, held_out = _hold_out(indices_of_class, share, dataset.train_patients, draws("validation"))
@@ -190,6 +201,21 @@ class ClassIncrementalStream:
         device = self.tasks[0].images.device
         rows_of_task = [self._validation.of_classes(task.classes) for task in self.tasks]
         return [(images_on(images, rows, device), torch.from_numpy(labels[rows]).to(device)) for rows in rows_of_task]
+
+
+def _labels_in(field: str, text: str, dataset: ImageDataset) -> list[tuple[int, ...]]:
+    """The labels of the classes in each task of an explicit list; what is a name and an index counts as the name."""
+    label_of = {str(c): c for c in range(dataset.n_classes)} | {name: c for c, name in enumerate(dataset.classes)}
+    tasks = classes_in(text)
+    unknown = [name for task in tasks for name in task if name not in label_of]
+    times = Counter(label_of[name] for task in tasks for name in task if name in label_of)
+    twice = [dataset.classes[c] for c, n in times.items() if n > 1]
+    missing = [name for c, name in enumerate(dataset.classes) if c not in times]
+    for problem, classes in {"unknown": unknown, "given twice": twice, "missing": missing}.items():
+        if classes:
+            advice = f"give each of the {dataset.n_classes} classes of {dataset.name} once, by name or index from 0"
+            raise InputError(field, text, f"{first_of(classes)} {problem}; {advice}")
+    return [tuple(label_of[name] for name in task) for task in tasks]
 
 
 class _Tests(NamedTuple):

@@ -30,7 +30,7 @@ from ucl.streams import datasets
 from ucl.studies.steps import Moment, check_memory, watched_run
 
 _STREAM_FIELDS = (
-    *("dataset", "image_size", "n_tasks", "class_order", "imbalance", "validation", "batch_size", "seed"),
+    *("dataset", "image_size", "n_tasks", "class_order", "tasks", "imbalance", "validation", "batch_size", "seed"),
     *("boundaries", "blur", "disjoint"),
 )
 _DROPOUT = 0.3  # the default rate of runs whose score is MC
