@@ -25,6 +25,8 @@ USED = {
     "dropout_variance SCORES",
     "buffers.selection": "bottom_k top_k step_sized",
     "scorers.views": "VIEWS perturb",
+    "models.saved": "load",
+    "records.predictions": "confusion",
     "metrics": "last_accuracy last_forgetting",
     "streams.class_incremental": "long_tailed_counts",
     "streams.datasets": "load",

@@ -17,8 +17,9 @@ from ucl.evaluation.accuracy import DROPOUT_PASSES
 from ucl.machine.determinism import seed_for, seeded_draws
 from ucl.machine.hardware import scoring_dtype
 from ucl.methods import METHODS, Method
-from ucl.models import MODELS, Network, OwnNetwork
+from ucl.models import Network, OwnNetwork
 from ucl.models.passes import features_of
+from ucl.models.saved import new_network
 from ucl.scorers import RandomScores, Scorer, ScoringPasses
 from ucl.streams import ClassIncrementalStream, datasets
 from ucl.streams.augmentation import RandAugment
@@ -109,8 +110,7 @@ def build_model(config: Config, dataset: datasets.ImageDataset, device: torch.de
     shape = dataset.n_classes, dataset.channels, dataset.image_size
     with seeded_draws(seed_for(config.seed, "weights"), device):
         if path := config.user_objects.get("model"):
-            network = user_objects.call("model", path, find_user_object("model", path), *shape)
-            model = OwnNetwork(network, path, *shape, dataset.mean, dataset.std)
+            model = new_network(path, shape, dataset.mean, dataset.std)
             if config.test_batchnorm != "running" and not model.has_running_statistics:
                 reason = f"{config.model} has no running statistics; give running"
                 raise InputError("test_batchnorm", config.test_batchnorm, reason)
@@ -124,7 +124,7 @@ def build_model(config: Config, dataset: datasets.ImageDataset, device: torch.de
                 f"{SMALLEST_IMAGE} at least; enlarge them, or give a folder of images and an image_size"
             )
             raise InputError("dataset", config.dataset, reason)
-        return MODELS[config.model](*shape, dataset.mean, dataset.std, config.dropout).to(device)
+        return new_network(config.model, shape, dataset.mean, dataset.std, config.dropout).to(device)
 
 
 def build_method(config: Config, model: Network, graphs: bool = False) -> Method:

@@ -17,6 +17,7 @@ from ucl import user_objects
 from ucl.assembly import Parts, assemble, find_user_object
 from ucl.config import Config
 from ucl.errors import InputError, exits_are_failures
+from ucl.evaluation.run_files import RunFiles
 from ucl.evaluation.run_tests import Curves, FinalMemory, RunTests
 from ucl.listeners import Checkpoint, Divergence, Listeners, Progress, StopRun
 from ucl.machine.clock import Clock
@@ -36,6 +37,8 @@ def run(
     graphs: bool = False,
     checkpoint: str | Path | None = None,
     curves: str | Path | None = None,
+    weights: str | Path | None = None,
+    predictions: str | Path | None = None,
 ) -> Record:
     """Learn a stream once and measure what is remembered.
 
@@ -53,6 +56,9 @@ def run(
             If a user's object has state and no `state_dict` and `load_state_dict`, no file is written, with
             a warning. What changes in a network belongs into buffers or `get_extra_state`.
         curves: a CSV file with one row per task learnt, written after each task, see `ucl.records.curves`.
+        weights: a folder; the run writes the network after each task to a folder in it, see `ucl.models.load`.
+        predictions: a folder; the run writes a file to it, with the predicted class of each test image after each task,
+            see `ucl.records.predictions`.
 
     Returns:
         The record. It is not stored: see `ucl.RecordStore` and `ucl.sweep`. If the network diverges, the run ends after
@@ -69,14 +75,19 @@ def run(
         parts = stream, model, buffer, method = assemble(config, inputs.dataset, inputs.device, graphs)
         clock, generators = Clock(inputs.device), GlobalGenerators(inputs.device)
         tests = RunTests(config, model, stream, buffer, clock, inputs.dtype)
+        folders = {"weights": weights, "predictions": predictions}
+        files = RunFiles(config, inputs.dataset, inputs.source, stream, tests, clock, **folders)
+        # A run continues with the same files only, so that they have all tasks.
+        identity = inputs.identity() | {kind: str(path) for kind, path in files.paths.items()}
         state = dict(model=model, buffer=buffer, method=method, tests=tests, generators=generators, clock=clock)
-        saved = Checkpoint(checkpoint, inputs.identity(), state, stream, inputs.device)
+        parts_with_files = state | ({"files": files} if files.paths else {})
+        saved = Checkpoint(checkpoint, identity, parts_with_files, stream, inputs.device)
         n_learnt = saved.load()
         with progress_bar(stream.n_batches, config.label, progress) as bar:
             bar.update(tests.batches)
             listeners = Listeners([Progress(bar), Divergence(model, buffer), tests])
             listeners += [Curves(curves, tests.evaluation, config.balanced_accuracy)] if curves is not None else []
-            listeners += [saved, FinalMemory(config, model, buffer)]
+            listeners += [files, saved, FinalMemory(config, model, buffer)]
             with suppress(StopRun):
                 _learn(config, parts, n_learnt, listeners, clock)
         record = Record(config=config, **listeners.finish(), **inputs.entries(parts))

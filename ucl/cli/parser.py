@@ -185,6 +185,10 @@ def _add_machine(verb: Any, threads: str) -> None:
     verb.add_argument("--graphs", action="store_true", help=text)
     text = "folder for one CSV file per run: accuracy and forgetting, one row per task, written during the run"
     verb.add_argument("--curves", type=path, metavar="DIR", help=text)
+    text = "folder for the networks after each task: ucl.models.load(record) in Python"
+    verb.add_argument("--weights", type=path, metavar="DIR", help=text)
+    text = "folder for one .npz file per run: the predicted class of each test image after each task"
+    verb.add_argument("--predictions", type=path, metavar="DIR", help=text)
     _add_data(verb)
 
 

@@ -56,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
     store = RecordStore(options.store, options.data)
     stored = store.lookup(config)
     report_notes([stored])
-    record = None
+    record, files = None, {"weights": options.weights, "predictions": options.predictions}
     if stored.record is None:
         store.check_writable()
         import torch
@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
 
         if options.threads:
             torch.set_num_threads(options.threads)
-        settings = dict(device=options.device, root=options.data, graphs=options.graphs)
+        settings = dict(device=options.device, root=options.data, graphs=options.graphs, **files)
         with log_messages(show_note):
             stored, record = measure_once(store, config, options.curves, print, **settings)
         checkpoints.clear(store.folder)
@@ -77,8 +77,7 @@ def run(options: argparse.Namespace) -> int:
             raise InputError("store", options.store, reason)
         print(f"already measured on {record.date[:10]}; delete the record to measure again")
         print(record)
-        if options.curves:
-            curves.save(record.accuracy, record.accuracy_so_far, curves.path_of(options.curves, stored.path))
+        curves.write_files([stored], options.curves, **files)
     locks.clear(store.folder)
     print(stored.path)
     return 0
@@ -109,7 +108,7 @@ def sweep(options: argparse.Namespace) -> int:
     from ucl.sweeps.sweep import sweep as measure
     from ucl.sweeps.workers import dask_executor
 
-    names = ("jobs", "device", "threads", "graphs", "curves")
+    names = ("jobs", "device", "threads", "graphs", "curves", "weights", "predictions")
     settings = {name: getattr(options, name) for name in names}
     try:
         scheduler = nullcontext() if options.scheduler is None else dask_executor(options.scheduler)

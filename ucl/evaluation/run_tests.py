@@ -39,6 +39,8 @@ class RunTests(Listener):
         batches: number of batches learnt.
         evaluation: results with the statistics of `Config.test_batchnorm`: the run's accuracy.
         anytime: results between task ends, see `Config.evaluate_every`.
+        tested: after a task, the network of its test, with the statistics of `Config.test_batchnorm`.
+        predictions: after a task, the predicted labels of the test images of each task so far.
     """
 
     def __init__(
@@ -63,7 +65,7 @@ class RunTests(Listener):
             if config.imbalance < 1 and not config.long_tailed_test:
                 counted = thinned_tests(stream, config.imbalance)
                 self._readings["thinned"] = Evaluation(stream, config.seed, counted)
-        self._predictions: list[np.ndarray] = []
+        self.tested, self.predictions = model, list[np.ndarray]()
         needed = config.readings or config.test_batchnorm != "running"
         scores = config.uses_scores or "scoring_batchnorm" in method_row(config.method).uses
         # A user's method or memory policy may make passes in training mode for any purpose.
@@ -88,7 +90,8 @@ class RunTests(Listener):
         with self._clock("evaluation"):
             name = self._config.test_batchnorm
             tested = self._model if name == "running" else self._with_statistics(name, task)
-            self._predictions = self.evaluation.add(tested or self._model, task.number)
+            self.tested = tested or self._model
+            self.predictions = self.evaluation.add(self.tested, task.number)
         with self._clock("readings"):
             self._read(task)
 
@@ -99,7 +102,7 @@ class RunTests(Listener):
             if name == "published test":
                 evaluation.count(partial(mc_test_as_published, self._model, seed=self._config.seed), task.number)
             elif name == "thinned" or (name == "training" and is_training_tested):
-                evaluation.count(lambda earlier: self._predictions[earlier.number], task.number)
+                evaluation.count(lambda earlier: self.predictions[earlier.number], task.number)
                 if name == "training":
                     evaluation.shift_T[task.number] = 0.0
             elif (probe := self._with_statistics(name, task)) is not None:

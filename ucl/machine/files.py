@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -46,3 +47,13 @@ def part_of(path: Path, write: Callable[[IO[bytes]], object]) -> Iterator[Path]:
         yield Path(part)
     finally:
         Path(part).unlink(missing_ok=True)
+
+
+def write_or_warn(path: Path, content: bytes, what: str) -> None:
+    """Write a file that a run leaves beside its record, completely or not at all; a warning says if it can't."""
+    try:
+        with part_of(path, lambda file: file.write(content)) as part:
+            os.replace(part, path)
+    except OSError as error:
+        reason = f"the {what} can't be written ({error.strerror}); the result is not affected"
+        warnings.warn(f"{path}: {reason}", stacklevel=3)

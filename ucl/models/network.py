@@ -33,11 +33,13 @@ class Network(nn.Module, ABC):
     Attributes:
         dropout_rate: the largest rate of the dropout layers, 0 without any. Above 0, tests average several passes.
         mean, std: (C, 1, 1), on the network's device.
+        classes: of a loaded network (`ucl.models.load`), the name of each class, by its column of the logits.
     """
 
     mean: Tensor
     std: Tensor
     dropout_rate: float
+    classes: list[str]
 
     def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
         super().__init__()

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 
 from ucl import metrics
-from ucl.machine.files import part_of
+from ucl.errors import first_of
+from ucl.machine.files import write_or_warn
+from ucl.records.store import StoredRun
 
 
 def rows(accuracy: np.ndarray, so_far: np.ndarray) -> list[dict[str, float]]:
@@ -45,15 +47,27 @@ def save(accuracy: np.ndarray, so_far: np.ndarray, path: str | Path) -> None:
 
     names = ["tasks_learnt", "accuracy", "forgetting", *(f"task_{i}" for i in range(1, len(accuracy) + 1))]
     table = pd.DataFrame(rows(accuracy, so_far), columns=names)
-    try:
-        with part_of(Path(path), lambda file: table.to_csv(file, index=False)) as part:
-            os.replace(part, path)
-    except OSError as error:
-        warnings.warn(
-            f"{path}: the curve can't be written ({error.strerror}); the result is not affected", stacklevel=2
-        )
+    write_or_warn(Path(path), table.to_csv(index=False).encode(), "curve")
 
 
 def path_of(folder: str | Path, record: str | Path) -> Path:
     """The CSV file of a run's curve, named after the record."""
     return Path(folder) / f"{Path(record).stem}.csv"
+
+
+def write_files(stored: Iterable[StoredRun], curve_folder: str | Path | None, **folders: str | Path | None) -> None:
+    """Write the curves of runs that have a record, and warn if their other files are missing, which only a run writes.
+
+    Args:
+        stored: the runs.
+        curve_folder: folder of the curves, or None.
+        folders: folders by the kind of files in `Record.files`, or None.
+    """
+    runs = [(run.path, run.record) for run in stored if run.record is not None]
+    if curve_folder is not None:
+        for path, record in runs:
+            save(record.accuracy, record.accuracy_so_far, path_of(curve_folder, path))
+    for kind in [kind for kind, folder in folders.items() if folder is not None]:
+        if without := [path.name for path, record in runs if kind not in record.files]:
+            reason = f"measured without {kind}; delete the record to measure the run again"
+            warnings.warn(f"{first_of(without)}: {reason}", stacklevel=3)

@@ -71,6 +71,9 @@ class Record:
         diverged_after: the task, from 0, after which the network's weights or statistics were NaN or infinite. The run
             ended there, and `accuracy` and `class_recall` are NaN from this row on. None if the network did not
             diverge.
+        files: paths of the files that the run has written by `weights` (the folder of the networks, see
+            `ucl.models.load`) and `predictions` (see `ucl.records.predictions`); {} without. In the record's file they
+            are relative to its folder, so that all can be moved together.
     """
 
     config: Config
@@ -87,6 +90,7 @@ class Record:
     readings: dict[str, Reading] = field(default_factory=dict)
     anytime: Anytime | None = None
     diverged_after: int | None = None
+    files: dict[str, str] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         results = [self.failure] if self.failure else []
@@ -304,6 +308,7 @@ class Record:
             "timing": self.timing,
             "classes": self.classes,
             **self.results,
+            **({"files": self.files} if self.files else {}),
         }
         content["sha256"] = _sha256(content)
         lines = [f"{json.dumps(k)}: {json.dumps(v, allow_nan=False)}" for k, v in content.items()]
@@ -330,6 +335,7 @@ class Record:
                 readings={name: Reading.from_raw(reading) for name, reading in raw.get("readings", {}).items()},
                 anytime=Anytime.from_raw(raw["anytime"]) if "anytime" in raw else None,
                 diverged_after=raw.get("diverged_after"),
+                files=raw.get("files", {}),
                 **values,
             )
             record._check()

@@ -86,7 +86,7 @@ class RecordStore:
 
     def path(self, config: Config) -> Path:
         """The file of an experiment's first record, which may not exist; see `StoredRun.path` for other versions."""
-        return self.folder / f"{_beginning(config)}{config.key}.json"
+        return self.folder / f"{stem(config)}.json"
 
     def __contains__(self, config: Config) -> bool:
         """Whether an experiment has a record; warns about records that are outdated."""
@@ -167,7 +167,7 @@ class RecordStore:
         if not path.exists():
             return path
         if (config.experiment, version) not in [(record.config.experiment, record.version) for record in _read(path)]:
-            return path.with_name("-".join([path.stem, *filter(None, version)]) + ".json")
+            return path.with_name(f"{stem(config, version)}.json")
         return path
 
     def load(self, config: Config) -> Record:
@@ -193,7 +193,9 @@ class RecordStore:
             OSError: the record cannot be written, for example because the disk is full.
         """
         path = self._new_path(record.config, record.version)
-        with part_of(path, lambda file: file.write(record.to_json().encode())) as part:
+        files = {kind: _relative(file, path) for kind, file in record.files.items()}
+        text = dataclasses.replace(record, files=files).to_json()
+        with part_of(path, lambda file: file.write(text.encode())) as part:
             os.replace(part, path)
         return path
 
@@ -206,10 +208,20 @@ class RecordStore:
 def _read(path: Path) -> list[Record]:
     """The record in a file; none, with a warning, if it can't be read."""
     try:
-        return [Record.from_json(path.read_text(encoding="utf-8"))]
+        record = Record.from_json(path.read_text(encoding="utf-8"))
+        folder = os.path.realpath(path.parent)
+        files = {kind: os.path.normpath(os.path.join(folder, file)) for kind, file in record.files.items()}
+        return [dataclasses.replace(record, files=files)]
     except (OSError, ValueError) as error:
         warnings.warn(f"{path}: not a readable record ({error}); the file is skipped", stacklevel=1)
         return []
+
+
+def _relative(file: str, record: Path) -> str:
+    """A file as a path from the folder of a record, so that both can be moved together."""
+    with suppress(ValueError):  # Windows: they are on different drives.
+        return Path(os.path.relpath(os.path.realpath(file), os.path.realpath(record.parent))).as_posix()
+    return file
 
 
 def _may_have_another_key(file: Path, spellings: set[str] | None) -> bool:
@@ -226,6 +238,11 @@ def _may_have_another_key(file: Path, spellings: set[str] | None) -> bool:
                 config = json.loads(line.partition(": ")[2].strip().rstrip(","))
                 return any(config.get(name) for name in FURTHER_TESTS) or {config["dataset"]} != spellings
     return True
+
+
+def stem(config: Config, version: Version | None = None) -> str:
+    """The name of a run's files without their ending; with the version of images and user's code if it is given."""
+    return "-".join([_beginning(config) + config.key, *filter(None, version or ())])
 
 
 def _beginning(config: Config) -> str:

@@ -37,7 +37,7 @@ def measure_once(
         config: the experiment.
         curve_folder: folder of the run's curve, see `ucl.records.curves`.
         show: called with the record before it is stored; the record is stored even if this raises.
-        how: device, root, progress and graphs, see `ucl.run`.
+        how: device, root, progress, graphs, weights and predictions, see `ucl.run`.
 
     Returns:
         What the store has of the experiment, with the file of the new record if it was run; and the new record, or None
@@ -72,6 +72,8 @@ class Options(NamedTuple):
     threads: int | None
     graphs: bool
     curves: str | None
+    weights: str | None
+    predictions: str | None
 
 
 class Outcome(NamedTuple):
@@ -99,7 +101,8 @@ def measure(options: Options, config: Config, call: str = "") -> Outcome:
             if options.threads:
                 torch.set_num_threads(options.threads)
             store = RecordStore(options.store, options.root)
-            how: dict[str, Any] = dict(device=options.device, root=options.root, graphs=options.graphs)
+            names = ("device", "root", "graphs", "weights", "predictions")
+            how = {name: getattr(options, name) for name in names}
             stored, record = measure_once(store, config, options.curves, progress=False, **how)
             if record is None:
                 return Outcome("locked" if stored.record is None else "exists", "measured by another process")

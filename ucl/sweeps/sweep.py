@@ -20,7 +20,7 @@ from ucl.errors import MOST_AT_ONCE, InputError, first_of, whole_number
 from ucl.machine import checkpoints
 from ucl.machine.hardware import resolve_device
 from ucl.records import Record, RecordStore
-from ucl.records import curves as curve_file
+from ucl.records.curves import write_files
 from ucl.records.store import report
 from ucl.streams import datasets
 from ucl.sweeps import locks
@@ -64,6 +64,8 @@ def sweep(
     threads: int | None = None,
     graphs: bool = False,
     curves: str | Path | None = None,
+    weights: str | Path | None = None,
+    predictions: str | Path | None = None,
 ) -> list[Record]:
     """Run all experiments that have no record in the store, and return the records of all.
 
@@ -95,6 +97,8 @@ def sweep(
         graphs: see `ucl.run`.
         curves: folder for one CSV file per run, which grows during the run, see `ucl.records.curves`. For runs that
             already have a record, the file is made from the record.
+        weights, predictions: folders of further files, see `ucl.run`. A run that already has a record is not repeated
+            for them; a warning names it.
 
     Returns:
         The record of each of the `configs`, in order.
@@ -117,10 +121,7 @@ def sweep(
     stored = records.find(experiments)
     report(stored.values())
     missing = [config for config in experiments if stored[config.key].record is None]
-    if curves is not None:
-        for run in stored.values():
-            if run.record is not None:
-                curve_file.save(run.record.accuracy, run.record.accuracy_so_far, curve_file.path_of(curves, run.path))
+    write_files(stored.values(), curves, weights=weights, predictions=predictions)
     main = _main_file(missing, jobs) if jobs > 1 else None
     failures: dict[str, str] = {}
     try:
@@ -131,8 +132,8 @@ def sweep(
             records.check_writable()
             if jobs > 1:
                 threads = threads or max(1, torch.get_num_threads() // jobs)
-            curve_folder = None if curves is None else str(Path(curves).absolute())
-            options = Options(str(records.folder), device, folder, threads, graphs, curve_folder)
+            folders = (None if f is None else str(Path(f).absolute()) for f in (curves, weights, predictions))
+            options = Options(str(records.folder), device, folder, threads, graphs, *folders)
 
             def measured(configs: list[Config]) -> Iterator[tuple[Config, Outcome]]:
                 if executor is not None:

@@ -1,0 +1,167 @@
+"""Networks and predictions that a run leaves: they are those of its tests, of its own record, and of every task."""
+
+import shutil
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import ucl
+from ucl import InputError, RecordStore
+from ucl.evaluation import Evaluation
+from ucl.evaluation.accuracy import predictions
+from ucl.listeners import Checkpoint
+from ucl.records.predictions import confusion
+
+pytestmark = pytest.mark.usefixtures("small_networks")
+FILES = {"weights": "networks", "predictions": "answers"}
+
+
+@pytest.fixture(scope="module")
+def measured(tiny, tmp_path_factory):
+    """The record of a run with both kinds of files, as a store reads it."""
+    folder = tmp_path_factory.mktemp("measured")
+    store = RecordStore(folder / "runs")
+    tiny = tiny.replace(batch_size=3)
+    store.save(ucl.run(tiny, device="cpu", **{kind: folder / name for kind, name in FILES.items()}))
+    return store.load(tiny)
+
+
+def stream_of(record):
+    return ucl.assembly.build_stream(record.config, ucl.datasets.load(record.config.dataset))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"test_batchnorm": "memory", "class_order": "size"}, {"model": "own_objects:Grouped"}, {"dropout": 0.3}],
+    ids=lambda fields: ", ".join(fields),
+)
+def test_a_loaded_network_has_the_accuracies_of_the_record_after_each_task(tiny, tmp_path, fields):
+    record = ucl.run(tiny.replace(batch_size=3, **fields), device="cpu", weights=tmp_path)
+    stream, state = stream_of(record), torch.get_rng_state()
+    tests = Evaluation(stream, record.config.seed)
+    for number in range(2):
+        network = ucl.models.load(record, number)
+        assert not network.training and network.classes == record.classes
+        tests.add(network, number)
+        for task in stream.tasks[: number + 1] if "dropout" not in fields else []:
+            for images in (task.test_images, task.test_images / 255):
+                answers = network(images).argmax(1)
+                assert (answers == task.test_labels).double().mean() == record.accuracy[number, task.number]
+    np.testing.assert_array_equal(tests.accuracy, record.accuracy)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_the_confusion_and_the_predictions_are_those_of_the_tests(measured):
+    tasks, counts = stream_of(measured).tasks, confusion(measured)
+    for number, count in enumerate(counts):
+        seen = [task.classes for task in tasks[: number + 1]]
+        right = [np.diagonal(count)[list(classes)].sum() / count[list(classes)].sum() for classes in seen]
+        np.testing.assert_array_equal(right, measured.accuracy[number, : number + 1])
+        assert count.sum() == sum(len(task.test_labels) for task in tasks[: number + 1])
+    with np.load(measured.files["predictions"]) as file:
+        assert file["labels"].tolist() == [int(label) for task in tasks for label in task.test_labels]
+        assert file["classes"].tolist() == measured.classes
+        network = ucl.models.load(measured)
+        expected = [predictions(network, task.test_images) for task in tasks]
+        np.testing.assert_array_equal(file["predictions"][-1], np.concatenate(expected))
+        np.testing.assert_array_equal(file["predictions"][0] == -1, file["tasks"] > 0)
+
+
+def test_a_folder_of_records_and_their_files_can_be_moved(measured, tmp_path):
+    shutil.copytree(Path(measured.files["weights"]).parents[1], tmp_path / "moved")
+    (record,) = RecordStore(tmp_path / "moved" / "runs")
+    assert all(Path(path).is_relative_to(tmp_path / "moved") for path in record.files.values())
+    assert ucl.models.load(record).classes == record.classes
+    np.testing.assert_array_equal(confusion(record), confusion(measured))
+
+
+REFUSED = {
+    "a record without files": lambda record, other: {"files": {}},
+    "files of another seed": lambda record, other: {"files": other.files},
+    "files of another machine": lambda record, other: {
+        "accuracy": record.accuracy / 2,
+        "class_recall": record.class_recall / 2,
+    },
+    "no such file": lambda record, other: {"files": dict.fromkeys(record.files, "none.npz")},
+    "a record as the file": lambda record, other: {"files": dict.fromkeys(record.files, __file__)},
+}
+
+
+@pytest.fixture(scope="module")
+def other(tiny, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("other")
+    return ucl.run(tiny.replace(seed=1), device="cpu", weights=folder, predictions=folder)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("read", [ucl.models.load, confusion])
+def test_files_that_are_not_of_the_record_are_refused(measured, other, name, read):
+    with pytest.raises(InputError) as refusal:
+        read(replace(measured, **REFUSED[name](measured, other)))
+    assert refusal.value.name in FILES and "\n" not in str(refusal.value)
+
+
+def test_a_network_of_another_task_or_format_is_refused(measured, tmp_path):
+    shutil.copytree(measured.files["weights"], tmp_path, dirs_exist_ok=True)
+    (tmp_path / "task0.pt").replace(tmp_path / "task1.pt")
+    record = replace(measured, files={"weights": str(tmp_path)})
+    for source in ((record,), (record, 0), (record, 2), (__file__,)):
+        with pytest.raises(InputError) as refusal:
+            ucl.models.load(*source)
+        assert refusal.value.name == "weights" and "\n" not in str(refusal.value)
+
+
+def test_a_network_whose_source_has_changed_is_loaded_with_a_warning(here):
+    source = "from own_objects import Grouped\n\ndef net(n, c, size):\n    return Grouped(n, c, size)\n"
+    Path("mine.py").write_text(source)
+    config = ucl.Config(dataset="tiny.npz", n_tasks=2, memory_size=8, population="reservoir", model="mine:net")
+    record = ucl.run(config, device="cpu", weights="networks")
+    ucl.models.load(record)
+    Path("mine.py").write_text(source + "# changed\n")
+    with pytest.warns(UserWarning, match="mine:net"):
+        ucl.models.load(record)
+
+
+def test_a_run_that_was_killed_after_a_task_leaves_the_files_of_all_tasks(measured, tmp_path, monkeypatch):
+    """Also if it was killed with other files: then it starts again."""
+    saving = Checkpoint.after_task
+
+    def save_and_stop(self, task):
+        saving(self, task)
+        raise KeyboardInterrupt
+
+    state = dict(device="cpu", checkpoint=tmp_path / "state.pt", weights=tmp_path, predictions=tmp_path)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Checkpoint, "after_task", save_and_stop)
+        ucl.run(measured.config, **state)
+    record = ucl.run(measured.config, **state)
+    np.testing.assert_array_equal(confusion(record), confusion(measured))
+    assert [file.name for file in sorted(Path(record.files["weights"]).iterdir())] == ["task0.pt", "task1.pt"]
+    with pytest.warns(UserWarning, match="weights"):
+        elsewhere = ucl.run(measured.config, **{**state, "weights": tmp_path / "elsewhere"})
+    assert ucl.models.load(elsewhere, 0) and elsewhere.results == measured.results
+
+
+def test_files_change_no_result_also_if_they_can_not_be_written(measured, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.warns(UserWarning) as reported:
+        record = ucl.run(measured.config, device="cpu", weights=tmp_path / "file", predictions=tmp_path / "file")
+    assert len(reported) == 4 and record.results == measured.results
+
+
+def test_the_commands_leave_the_files_and_say_which_records_have_none(here, cli):
+    Path("grid.yaml").write_text("dataset: tiny.npz\nn_tasks: 2\nmemory_size: 8\npopulation: reservoir\nseed: [0, 1]\n")
+    flags = [part for kind, folder in FILES.items() for part in (f"--{kind}", folder)]
+    run = ["--dataset", "tiny.npz", "--n-tasks", "2", "--memory-size", "8", "--population", "reservoir"]
+    warnings.simplefilter("always")  # pytest restores its own
+    assert cli("run", *run, "--device", "cpu")[0] == 0
+    code, _, err = cli("run", *run, "--device", "cpu", *flags)
+    assert code == 0 and err.count("\n") == 2
+    code, _, err = cli("sweep", "--config", "grid.yaml", "--device", "cpu", *flags)
+    assert code == 0 and [kind for kind in FILES if "-s0-" in err and kind in err] == list(FILES)
+    without, record = RecordStore("runs")
+    assert without.files == {} and len(ucl.models.load(record).classes) == confusion(record).shape[1] == 4

@@ -1,0 +1,87 @@
+"""Files that a run writes beside its record: the network after each task, and the predictions of its tests."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ucl.config import Config
+from ucl.evaluation.run_tests import RunTests
+from ucl.listeners import Listener
+from ucl.machine.clock import Clock
+from ucl.machine.files import write_or_warn
+from ucl.models import saved
+from ucl.records.record import Version
+from ucl.records.store import stem
+from ucl.streams import ClassIncrementalStream, Task
+from ucl.streams.image_dataset import ImageDataset
+
+_ENDINGS = {"weights": "", "predictions": ".npz"}
+
+
+class RunFiles(Listener):
+    """Writes the network and the predictions after each task; the record names the files.
+
+    They are named after the run (`ucl.records.store.stem`), with the version of its images and of the user's code.
+
+    Args:
+        config, dataset, source, stream, tests, clock: the run, the hash of the user's code, and parts of the run.
+        folders: the folder of the files by their kind, weights or predictions; None for no such files.
+
+    Attributes:
+        paths: by kind, the folder of the networks (`ucl.models.saved.file_of`), and the file of the predictions
+            (`ucl.records.predictions`).
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        dataset: ImageDataset,
+        source: str,
+        stream: ClassIncrementalStream,
+        tests: RunTests,
+        clock: Clock,
+        **folders: str | Path | None,
+    ) -> None:
+        self._tests, self._clock = tests, clock
+        name = stem(config, Version(dataset.fingerprint, source))
+        given = {kind: Path(folder) for kind, folder in folders.items() if folder is not None}
+        self.paths = {kind: folder.absolute() / (name + _ENDINGS[kind]) for kind, folder in given.items()}
+        self._facts: dict[str, Any] = {
+            "experiment": config.without_further_tests.experiment,
+            "classes": list(dataset.classes),
+        }
+        shape = [dataset.n_classes, dataset.channels, dataset.image_size]
+        self._network = dict(model=config.model, dropout=config.dropout, shape=shape)
+        self._network |= dict(mean=list(map(float, dataset.mean)), std=list(map(float, dataset.std)))
+        labels = [task.test_labels.cpu().numpy() for task in stream]
+        tasks = np.repeat(np.arange(len(labels)), [len(of_task) for of_task in labels])
+        self._tested: dict[str, Any] = {"labels": np.concatenate(labels), "tasks": tasks}
+        self._predictions = np.full((len(stream), len(tasks)), -1, np.int16)
+
+    def after_task(self, task: Task) -> None:
+        predicted = np.concatenate(self._tests.predictions)
+        self._predictions[task.number, : len(predicted)] = predicted
+        with self._clock("evaluation"):
+            if folder := self.paths.get("weights"):
+                accuracy = self._tests.evaluation.accuracy[task.number, : task.number + 1].tolist()
+                facts = {**self._facts, **self._network, "task": task.number, "accuracy": accuracy}
+                content = saved.as_bytes(self._tests.tested, facts)
+                write_or_warn(saved.file_of(folder, task.number), content, "network")
+            if path := self.paths.get("predictions"):
+                file = io.BytesIO()
+                np.savez_compressed(file, predictions=self._predictions, **self._tested, **self._facts)
+                write_or_warn(path, file.getvalue(), "predictions")
+
+    def finish(self) -> dict[str, Any]:
+        return {"files": {kind: str(path) for kind, path in self.paths.items()}}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"predictions": torch.from_numpy(self._predictions)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._predictions[:] = state["predictions"].numpy()
