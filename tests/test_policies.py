@@ -21,6 +21,7 @@ from ucl.buffers import (
     FeatureBuffer,
     GSSGreedyBuffer,
     HomogeneousBuffer,
+    ICaRLBuffer,
     LossAwareBuffer,
     RainbowBuffer,
     gradients,
@@ -399,6 +400,36 @@ def test_memories_filled_at_a_tasks_end_keep_values_that_only_some_batches_have(
     assert np.array_equal(buffer.values["noise"].numpy(), expected, equal_nan=True)
     positions = np.where(np.isnan(expected), 0, buffer.positions.numpy())
     assert buffer.values["position"].tolist() == positions.tolist()
+
+
+@pytest.mark.parametrize("size", [4, 9])
+def test_icarl_keeps_the_beginning_of_each_class_in_the_order_of_its_task(size, model):
+    """Five classes in three tasks, so that quotas shrink twice; the network does not change, nor do the orders."""
+    buffer, tasks, orders = ICaRLBuffer(size, SHAPE), stream(), {}
+    for task in tasks:
+        learn(buffer, model, [task])
+        positions, labels = task.positions[:32].numpy(), task.host_labels[:32]
+        for label in np.unique(labels):
+            of_class = positions[labels == label]
+            order = naive_herding(features_of(model, images_at(of_class)).double().tolist())
+            orders[label] = of_class[order].tolist()
+        of_label = {c: buffer.positions[torch.from_numpy(buffer.labels == c)].tolist() for c in orders}
+        assert {c: set(kept) for c, kept in of_label.items()} == {
+            c: set(orders[c][: len(k)]) for c, k in of_label.items()
+        }
+        assert sum(map(len, of_label.values())) == size
+
+
+def test_online_herding_keeps_mostly_recent_images_and_icarl_does_not(model):
+    """The share of the last tenth of a task, of a network that does not change."""
+    positions, nothing = np.arange(200), (torch.zeros(0, 3, SIDE, SIDE), torch.zeros(0))
+    labels, at = positions % 2, torch.from_numpy(positions)
+    task = Task(0, (0, 1), images_at(positions), torch.from_numpy(labels), labels, at, *nothing, 5)
+    recent = {
+        policy: (learn(memory_of(policy, 20), model, [task]).positions >= 180).double().mean().item()
+        for policy in ("icarl", "herding")
+    }
+    assert recent["icarl"] < 0.25 < recent["herding"]
 
 
 def naive_neighbours(features, k):

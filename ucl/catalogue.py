@@ -232,8 +232,11 @@ POLICIES = _named(
            "MoF: each class keeps the samples closest to the mean of its features (Chaudhry et al., 2019)",
            "ucl.buffers.herding:closest_to_mean_buffer", label="MoF", rank=16, colour="#00006e"),
     Policy("herding",
-           "each class keeps samples whose mean features are closest to those of the class (Rebuffi et al., 2017)",
-           "ucl.buffers.herding:herding_buffer", label="Herding", rank=17, colour="#4a004a"),
+           "herding again at every batch: mostly recent samples; not iCaRL",
+           "ucl.buffers.herding:herding_buffer", label="online herding", rank=17, colour="#4a004a"),
+    Policy("icarl", "iCaRL's exemplars: at a task's end, among all its images, those whose mean features are closest "
+           "to those of the class (Rebuffi et al., 2017); not online",
+           "ucl.buffers.herding:ICaRLBuffer", label="iCaRL herding", rank=17, colour="#3838a8"),
     Policy("gss", "GSS-greedy: samples with gradients unlike the others' (Aljundi et al., 2019)",
            "ucl.buffers.gradients:GSSGreedyBuffer", label="GSS", rank=18, colour="#b50080", has_quotas=False),
     Policy("homogeneous", "MOE: at a task's end, among all its images, those whose neighbours have their label "

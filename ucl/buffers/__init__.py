@@ -6,7 +6,7 @@ from ucl import catalogue
 from ucl.buffers.buffer import Buffer
 from ucl.buffers.coreset import CoresetBuffer
 from ucl.buffers.gradients import GSSGreedyBuffer
-from ucl.buffers.herding import FeatureBuffer
+from ucl.buffers.herding import FeatureBuffer, ICaRLBuffer
 from ucl.buffers.homogeneous import HomogeneousBuffer
 from ucl.buffers.loss_aware import LossAwareBuffer
 from ucl.buffers.rainbow import RainbowBuffer
@@ -20,6 +20,7 @@ __all__ = [
     "FeatureBuffer",
     "GSSGreedyBuffer",
     "HomogeneousBuffer",
+    "ICaRLBuffer",
     "LossAwareBuffer",
     "RainbowBuffer",
     "ReservoirBuffer",

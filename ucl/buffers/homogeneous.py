@@ -8,13 +8,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ucl.buffers.selection import bottom_k
-from ucl.buffers.task_end import TaskEndBuffer
+from ucl.buffers.task_end import TaskEndBuffer, features_of_task
 from ucl.models import Network
-from ucl.models.passes import features_of
 from ucl.streams import Task
 
 N_NEIGHBOURS, N_REJECTED, REJECTION = 5, 20, 0.6
-_CHUNK = 256  # images of which the features or neighbours are computed at a time
+_CHUNK = 256  # images of which the neighbours are computed at a time
 
 
 class HomogeneousBuffer(TaskEndBuffer):
@@ -26,18 +25,18 @@ class HomogeneousBuffer(TaskEndBuffer):
     quota, see `TaskEndBuffer`, rejected images are kept, too. When a quota shrinks, a class keeps its first images. The
     cost is one forward pass per image of the task.
 
-    Neighbours are the nearest by the cosine of the features, in evaluation mode. The numbers 5, 20 and 0.6 are those of
-    the authors' code (`JuliousHurtado/MOE`), whose slice takes 19 of the 20. That code scales only one of the two
-    feature vectors to length 1, so an image with long feature vectors is near to all others. By default it draws at
-    random among the images that are not rejected; here the order decides.
+    Neighbours are the nearest by the cosine of the features, in evaluation mode. Features are the input of the current
+    network's last linear layer; the authors' code (`JuliousHurtado/MOE`) takes them from the current network or from a
+    ResNet-50 trained on ImageNet. The numbers 5, 20 and 0.6 are those of that code, whose slice takes 19 of the 20. It
+    scales only one of the two feature vectors to length 1, so an image with long feature vectors is near to all others.
+    By default it draws at random among the images that are not rejected; here the order decides.
     """
 
     selection = staticmethod(bottom_k)
 
     def candidate_scores(self, model: Network, task: Task, n: int) -> Tensor:
         """The ranks of the task's images; stored images keep theirs."""
-        parts = (task.images[start : min(start + _CHUNK, n)] for start in range(0, n, _CHUNK))
-        neighbours_NK = nearest(torch.cat([features_of(model, part) for part in parts]), N_REJECTED).cpu().numpy()
+        neighbours_NK = nearest(features_of_task(model, task, n), N_REJECTED).cpu().numpy()
         ranks_N = homogeneity_ranks(neighbours_NK, task.host_labels[:n], self.draw)
         return torch.cat([self.scores[: self.n_stored].cpu(), torch.from_numpy(ranks_N).double()])
 

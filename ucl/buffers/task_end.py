@@ -12,7 +12,10 @@ from torch import Tensor
 from ucl.buffers.buffer import Buffer, missing_values
 from ucl.buffers.selection import quotas
 from ucl.models import Network
+from ucl.models.passes import features_of
 from ucl.streams import Batch, Task
+
+_CHUNK = 256  # images of which the features are computed at a time
 
 
 class TaskEndBuffer(Buffer):
@@ -83,3 +86,9 @@ class TaskEndBuffer(Buffer):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
         self._values_seen = tuple(state["values_seen"])
+
+
+def features_of_task(model: Network, task: Task, n: int) -> Tensor:
+    """Features (n, F), float32, of the first n images of a task, on the device; see `features_of`."""
+    starts = range(0, n, _CHUNK)
+    return torch.cat([features_of(model, task.images[start : min(start + _CHUNK, n)]) for start in starts])
