@@ -84,6 +84,11 @@ def test_a_reading_repeats_with_its_seed_has_the_weights_of_the_network_and_leav
     assert shift(statistics_of(probe), again) == 0 and (shift(again, other) > 0 or name == "training")
 
 
+def test_a_shift_is_in_standard_deviations_of_the_reference_and_a_mean_over_all_channels():
+    moved, reference = (torch.tensor([1.0, 2.0]), torch.ones(2)), (torch.zeros(2), torch.tensor([4.0, 0.25]))
+    assert shift([moved, reference], [reference, reference]) == pytest.approx((1 / 2 + 2 / 0.5 + 0 + 0) / 4, rel=1e-4)
+
+
 def test_an_estimate_is_the_mean_of_the_batches_statistics(trained):
     model, buffer, tasks = trained
     draw = np.random.default_rng(3)
