@@ -157,6 +157,14 @@ FAULTS = {
     "a named class without training images": dict(classes=["a", "b", "c", "d"]),
     "an unknown validation label": dict(val_images=images(1), val_labels=[3]),
     "a name too few": dict(classes=["a", "b"]),
+    "a name twice": dict(train_labels=list("abcabc"), test_labels=list("abc"), classes=list("abcc")),
+    "a patient too few": dict(train_patients=[1, 2, 3, 4, 5], test_patients=[7, 8, 9]),
+    "patients with a fraction": dict(train_patients=np.ones(6), test_patients=np.zeros(3)),
+    "patients of the training images only": dict(train_patients=[1, 2, 3, 4, 5, 6]),
+    "an image without a patient": dict(train_patients=[*"abcde", ""], test_patients=[*"xyz"]),
+    "a patient in train and test": dict(train_patients=[1, 2, 3, 4, 5, 6], test_patients=[7, 8, 6]),
+    "a patient twice in Unicode": dict(train_patients=[*"abcde", "\u00e9"], test_patients=["x", "y", "e\u0301"]),
+    "patients without images": dict(val_patients=[1]),
 }
 
 
@@ -172,6 +180,23 @@ def test_an_npz_may_have_texts_for_labels_and_no_test_images(tmp_path):
     data = load(write(tmp_path / "set.npz", **arrays))
     assert data.classes == ("ant", "bee", "owl")
     assert (data.train_labels.tolist(), data.test_labels.tolist()) == ([2, 0, 2, 1], [2, 0, 1])
+
+
+def test_texts_are_one_class_whether_composed_or_decomposed(tmp_path):
+    train, test = ["\u00e9", "owl", "e\u0301", "owl"], ["owl", "e\u0301"]
+    arrays = {"train_images": images(4), "test_images": images(2), "train_labels": train, "test_labels": test}
+    data = load(write(tmp_path / "set.npz", **arrays))
+    assert data.classes == ("owl", "\u00e9")
+    assert (data.train_labels.tolist(), data.test_labels.tolist()) == ([1, 0, 1, 0], [0, 1])
+
+
+@pytest.mark.parametrize(("divisor", "tested_divisor", "n"), [(1, 1, 0), (16, 16, 1), (128, 128, 1), (1, 16, 1)])
+def test_images_that_are_not_of_0_to_255_are_used_unchanged_with_a_remark(tmp_path, divisor, tested_divisor, n):
+    arrays = {"train_images": images(6) // divisor, "test_images": images(3) // tested_divisor}
+    path = write(tmp_path / "set.npz", **arrays)
+    assert len(datasets.check(path)["remarks"]) == n
+    for key, array in arrays.items():
+        np.testing.assert_array_equal(getattr(load(path), key), array)
 
 
 def test_objects_are_never_unpickled(tmp_path):
@@ -324,7 +349,7 @@ def test_the_list_of_sets_shows_which_are_here(tmp_path):
 
 
 def test_a_check_counts_images_classes_and_equal_images_of_each_split(tmp_path):
-    pixels = np.arange(6, dtype=np.uint8).repeat(64).reshape(6, 8, 8)
+    pixels = np.arange(200, 206, dtype=np.uint8).repeat(64).reshape(6, 8, 8)
     pixels[5] = pixels[0]  # of class 0 and of class 1
     tested = pixels[1:4].copy()
     tested[1] = 9  # not a training image

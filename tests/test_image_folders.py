@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import unicodedata
 import zlib
 from pathlib import Path
 
@@ -83,8 +84,12 @@ def test_classes_and_files_are_those_of_torchvision_in_its_order(tmp_path):
 def test_a_folder_without_test_images_holds_out_a_fifth_of_each_class(tmp_path, split):
     root = write(tmp_path / "zoo" / split, ant=10, bee=2, cat=5)
     (root / ".hidden").mkdir()
-    (root / "ant" / "._00.png").write_bytes(b"as macOS leaves in archives")
+    for left in (".DS_Store", "._00.png", ".05.png.icloud", "Thumbs.db", "desktop.ini", "@eaDir/00.png/thumb.jpg"):
+        (root / "ant" / left).parent.mkdir(parents=True, exist_ok=True)
+        (root / "ant" / left).write_bytes(b"as operating systems leave")
+    write(root / "__MACOSX", ant=1)
     data = load(str(tmp_path / "zoo"))
+    assert ["3 files" in remark for remark in check(str(tmp_path / "zoo"))["remarks"]] == [True]
     assert (data.name, data.classes, data.image_size, data.channels) == ("zoo", ("ant", "bee", "cat"), 32, 3)
     assert np.bincount(data.train_labels).tolist() == [8, 1, 4]
     assert np.bincount(data.test_labels).tolist() == [2, 1, 1]
@@ -94,6 +99,20 @@ def test_a_folder_without_test_images_holds_out_a_fifth_of_each_class(tmp_path, 
     everything = {Image.open(file).tobytes() for file in root.glob("[a-z]*/[0-9]*.png")}
     assert everything == {image.tobytes() for image in [*data.train_images, *data.test_images]}
     assert load(str(tmp_path / "zoo")).fingerprint == data.fingerprint
+
+
+def test_names_and_their_order_do_not_depend_on_the_unicode_form(tmp_path):
+    data = []
+    for form, of_test in itertools.product(("NFC", "NFD"), repeat=2):
+        pixels = itertools.count()
+        for split, name, file in itertools.product(("train", "test"), ("José", "Jose z", "Jos"), ("é", "e", "z", "ez")):
+            parts = unicodedata.normalize(of_test if split == "test" else form, f"{name}/{file}.png")
+            path = tmp_path / form / of_test / split / parts
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.new("L", (32, 32), 128 + next(pixels)).save(path)
+        data.append(load(tmp_path / form / of_test))
+    assert {part.classes for part in data} == {("Jos", "Jose z", "José")}
+    assert len({part.fingerprint for part in data}) == 1
 
 
 def test_train_may_be_the_name_of_a_class(tmp_path):
@@ -118,6 +137,8 @@ FAULTS = {
     "a class of a single patient": ["a b/p0 p1 p2/0", "c/p1/0 1"],
     "patients that cannot be split": ["x/p0 p1/0", "y/p1 p2/0", "z/p0 p2/0"],
     "a patient in train and test": ["train/a b/p0 p1 p2/0", "test/a b/p2/0"],
+    "a patient in train and test, in two Unicode forms": ["train/a b/p0 \u00e9/0", "test/a b/e\u0301/0"],
+    "a class in two Unicode forms": ["a \u00e9 e\u0301/0 1"],
     "a patient in train and val": ["train/a b/p0 p1 p2/0", "val/a b/p2/0"],
 }
 
@@ -287,7 +308,7 @@ def test_a_fifth_of_the_patients_of_a_folder_is_held_out_whole(tmp_path):
     split = in_images(data)
     assert split["train"] & split["test"] == set() and split["train"] | split["test"] == set(range(13))
     assert np.bincount(data.train_labels).tolist() == [24, 8] and np.bincount(data.test_labels).tolist() == [6, 2]
-    assert facts["fingerprint"] == data.fingerprint and data.name == "zoo" and len(facts["remarks"]) == 1
+    assert facts["fingerprint"] == data.fingerprint and data.name == "zoo" and len(facts["remarks"]) == 2  # dark
     assert (facts["train patients"], facts["test patients"]) == (11, 2)
     counts = {"train images": 24, "train patients": 8, "test images": 6, "test patients": 2}
     assert facts["sizes"].loc["a"].to_dict() == counts
@@ -319,6 +340,22 @@ def test_given_splits_of_patients_are_used_unchanged(tmp_path):
     assert in_images(data) == {"train": {0, 1, 2, 3}, "test": {4, 5}, "val": {6}}
     numbers = [getattr(data, f"{split}_patients").tolist() for split in SPLITS]
     assert numbers == [[0, 0, 1, 1, 2, 2, 3, 3, 0, 1, 2, 3], [4, 4, 5, 5, 4, 5], [6, 6, 6]]
+
+
+@pytest.mark.parametrize("numbers", [{"train": range(12)}, {"train": range(4), "test": range(4, 6), "val": [6, 7]}])
+def test_patients_in_an_npz_are_used_as_folders_of_patients_are(tmp_path, numbers):
+    arrays = {}
+    for split, members in numbers.items():
+        root = write_patients(tmp_path / "zoo" / split, a=patients(members, 3), b=patients(members[1:], 2))
+        files = sorted(root.rglob("*.png"))
+        arrays[f"{split}_images"] = np.stack([np.asarray(Image.open(file)) for file in files])
+        arrays[f"{split}_labels"] = [file.parts[-3] for file in files]
+        arrays[f"{split}_patients"] = [file.parts[-2] for file in files]
+    np.savez(tmp_path / "zoo.npz", **arrays)
+    data, expected = load(tmp_path / "zoo.npz"), load(tmp_path / "zoo")
+    assert data.fingerprint == expected.fingerprint and in_images(data) == in_images(expected)
+    for split in SPLITS:
+        np.testing.assert_array_equal(getattr(data, f"{split}_patients"), getattr(expected, f"{split}_patients"))
 
 
 # ---------------------------------------------------------------- validation images of a stream

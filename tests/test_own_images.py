@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch.utils.data import TensorDataset
+from torch.utils.data import ConcatDataset, Subset, TensorDataset
+from torchvision.datasets import ImageFolder
 
 import ucl
 from ucl import Config, InputError, datasets
@@ -15,6 +16,7 @@ from ucl.streams import LazyImages, own_images, pixels
 from ucl.streams.class_incremental import ClassIncrementalStream
 
 LABELS = np.arange(40) % 4
+PATIENTS = np.arange(40) // 4  # with an image of each class
 IMAGES = np.random.default_rng(0).integers(0, 256, (40, 28, 28, 3), dtype=np.uint8)
 
 
@@ -126,6 +128,12 @@ REFUSED = {
     "transparent pixels": [(Image.fromarray(np.zeros((25, 25, 4), np.uint8)), n % 2) for n in range(8)],
     "float images": [(IMAGES[0] / 255, 0)],
     "float arrays": (IMAGES / 255, LABELS),
+    "a patient too few": (IMAGES, LABELS, PATIENTS[1:]),
+    "a missing patient": (IMAGES, LABELS, np.array([None, *PATIENTS[1:].tolist()], object)),
+    "a single patient": (IMAGES, LABELS, 0 * PATIENTS),
+    "patients of train only": {"train": (IMAGES, LABELS, PATIENTS), "test": (IMAGES, LABELS)},
+    "patients in train and test": (IMAGES, LABELS, PATIENTS, IMAGES[-4:], LABELS[-4:], PATIENTS[-4:]),
+    "three data sets": (pairs(), pairs(), pairs()),
 }
 
 
@@ -150,9 +158,54 @@ def test_given_splits_are_taken_as_they_are(given):
     assert len(validated.val_labels) == 40
 
 
+def test_a_third_array_has_the_patients_whose_images_are_in_one_split(given):
+    names = [f"{patient:02d}" for patient in PATIENTS]
+    forms = [(IMAGES, LABELS, PATIENTS), {"train": (IMAGES, LABELS, torch.from_numpy(PATIENTS[:, None]))}]
+    forms += [(IMAGES, LABELS, np.array(names, object)), {"train": (IMAGES, LABELS, names)}]
+    data = [given(form) for form in forms]
+    assert len({part.fingerprint for part in data}) == 1
+    for part in data:
+        assert sorted([*set(part.train_patients.tolist()), *set(part.test_patients.tolist())]) == list(range(10))
+        assert np.bincount(part.test_labels).tolist() == [2] * 4
+    half = given((IMAGES[:20], LABELS[:20], PATIENTS[:20], IMAGES[20:], LABELS[20:], PATIENTS[20:]))
+    np.testing.assert_array_equal([*half.train_patients, *half.test_patients], PATIENTS)
+
+
+def test_no_image_has_the_name_of_another_class(given, tmp_path):
+    """A data set names its targets, not what a function makes of them."""
+    for number, name in enumerate(Pairs.classes):
+        (tmp_path / "zoo" / name).mkdir(parents=True)
+        for n in range(5):
+            Image.new("L", (32, 32), 150 + number).save(tmp_path / "zoo" / name / f"{n}.png")
+
+    def whole(**options):
+        return ImageFolder(tmp_path / "zoo", **options)
+
+    def next_one(label):
+        return (label + 1) % 4
+
+    changed = whole()
+    changed.samples = [(file, next_one(label)) for file, label in changed.samples]
+    moved = whole(target_transform=next_one)
+    listed_otherwise = whole()
+    listed_otherwise.classes = [*Pairs.classes[1:], Pairs.classes[0]]
+    named = [whole(), Subset(whole(), range(1, 20)), ConcatDataset([whole(), Subset(whole(), [3, 9])])]
+    named += [(Subset(whole(), range(20)), ConcatDataset([whole()])), Subset(whole(), range(10))]
+    for value in [*named, changed, moved, listed_otherwise, Subset(moved, range(20)), ConcatDataset([moved, moved])]:
+        data = given(value)
+        names = [data.classes[label] for label in data.train_labels]
+        true = [Pairs.classes[number] for number in data.train_images[:, 0, 0, 0] - 150]
+        assert names == true if any(value is one for one in named) else set(names) == set("0123")
+    (tmp_path / "zoo" / "ant").rename(tmp_path / "zoo" / "eel")
+    other = whole()
+    for value in (ConcatDataset([named[0], other]), (Subset(named[0], range(20)), Subset(other, range(20)))):
+        with pytest.raises(InputError, match="dataset"):
+            given(value)
+
+
 def test_images_are_cropped_and_enlarged_to_one_size_and_grey_ones_stay_grey(given, caplog):
     caplog.set_level("INFO", "ucl")
-    wide = [(Image.fromarray(np.zeros((30, 50, 3), np.uint8)), n % 2) for n in range(20)]
+    wide = [(Image.fromarray(np.full((30, 50, 3), 255, np.uint8)), n % 2) for n in range(20)]
     assert given(wide).image_size == 32 and given(wide, 48).image_size == 48 and given(wide).channels == 1
     assert all("20 of 20 images are not square" in message for message in caplog.messages) and caplog.messages
     grey = [(np.full((20, 20), n, np.uint8), n % 2) for n in range(20)]

@@ -6,7 +6,7 @@ kept), 2 wrong input, 130 interrupted, 143 ended by SIGTERM, for example because
 SPLIT = """Without test images, every fifth image of a class becomes a test image. If several images are of one patient,
 give each patient a folder: <class>/<patient>/<image>. All images of a patient are then in one split, and about a fifth
 of the patients are test patients. Folders with the same name are one patient, also in several classes; one in both
-train/ and test/ is refused."""
+train/ and test/ is refused. In an .npz, the arrays train_patients, test_patients and val_patients name patients."""
 
 RUN = f"""Train on a stream of images, each seen once, task after task, and measure accuracy and forgetting.
 

@@ -52,8 +52,9 @@ def load(name: str, root: str | Path | None = None, image_size: int | None = Non
             contains `<class>/*.png`, or `train/<class>`, `test/<class>` and optionally `val/<class>`, and no folder of
             another name next to them. Without test images, an evenly spaced fifth of each class is held out. With a
             folder per patient, `<class>/<patient>/*.png`, all images of a patient are in one split; folders with the
-            same name are one patient, and one in two given splits is refused. The suffix "-lt" does not change the
-            images.
+            same name are one patient, and one in two given splits is refused. In an .npz, `train_patients` and, with
+            the other splits, `test_patients` and `val_patients` do the same: a number or a text per image. The suffix
+            "-lt" does not change the images.
         root: the data folder, see `data_folder`.
         image_size: pixels per side. MedMNIST sets have 28 (default), 64, 128 or 224. The images of a folder are resized
             and centre-cropped to any size up to 512 (default 32), and so are those of a function that returns items,
@@ -167,7 +168,7 @@ def check(name: str, root: str | Path | None = None, image_size: int | None = No
         Numbers of images (and patients, if they are known) in each split, of classes, shape and fingerprint; how many
         images of a split are equal, pixel by pixel, to an image of another split or class; "sizes", a table with a row
         per class and the same numbers; and "remarks", a line each on files that are not used, images that are cropped,
-        and folders that are patients.
+        splits without a bright pixel, and folders that are patients.
 
     Raises:
         InputError: see `load`; or the user's function returned other images in the second call.

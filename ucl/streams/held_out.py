@@ -6,7 +6,8 @@ With patients, all images of a patient are held out or none.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
 
 import numpy as np
 
@@ -16,13 +17,43 @@ Patients = frozenset[str]
 _TRIES_PER_CLASS = 100  # A search without an end is worse than a refusal. Usually two per class are enough.
 
 
-def held_out_images(labels: np.ndarray) -> np.ndarray:
-    """(N,), True for an evenly spaced fifth of each class, at least one image; nothing is drawn at random."""
+def held_out(labels: np.ndarray, patients: np.ndarray | None) -> np.ndarray:
+    """(N,), True for the images held out for tests; nothing is drawn at random.
+
+    Without the names of the images' patients these are an evenly spaced fifth of each class, at least one image;
+    otherwise all images of the patients that `held_out_patients` chooses.
+    """
+    if patients is not None:
+        patients_of = {str(label): frozenset(patients[labels == label].tolist()) for label in np.unique(labels)}
+        return np.isin(patients, list(held_out_patients(patients_of)))
     test = np.zeros(len(labels), bool)
     for label in np.unique(labels):
         indices = np.flatnonzero(labels == label)
         test[indices[_evenly_spaced(len(indices), max(1, round(len(indices) / 5)))]] = True
     return test
+
+
+def numbers_of_patients(patients: Mapping[str, Iterable[str]]) -> dict[str, int]:
+    """A number for each patient, in the order of their names; empty if no image has a patient.
+
+    Args:
+        patients: the name of the patient of each image of each split; "" for an image without one.
+
+    Raises:
+        ValueError: a patient is in two splits, or some images have a patient and some have none.
+    """
+    members = {split: set(names) for split, names in patients.items()}
+    names = sorted(set().union(*members.values()))
+    if names == [""]:
+        return {}
+    if "" in names:
+        reason = "some images have a patient, and some have none"
+        raise ValueError(f"{reason}; give all their patients (a folder: <class>/<patient>/<image> for all), or none")
+    for split, other in combinations(members, 2):
+        if shared := sorted(members[split] & members[other]):
+            advice = "put all images of a patient into one of them, or rename different patients"
+            raise ValueError(f"patients in {split} and {other}: {first_of(shared)}; {advice}")
+    return {name: number for number, name in enumerate(names)}
 
 
 def n_in_share(share: float, n: int) -> int:
@@ -42,7 +73,7 @@ def held_out_patients(patients_of: Mapping[str, Patients]) -> Patients:
         ValueError: a class has a single patient, or no split gives each class training and test images.
     """
     if single := [name for name, patients in patients_of.items() if len(patients) == 1]:
-        reason = f"only one patient of {first_of(single)}; give 2 or more, for training and for testing"
+        reason = f"only one patient of class {first_of(single)}; give 2 or more, for training and for testing"
         raise ValueError(reason)
     test, train = _one_of_each(patients_of)
     for patients in sorted(patients_of.values(), key=len):
@@ -73,7 +104,7 @@ def _one_of_each(patients_of: Mapping[str, Patients]) -> tuple[Patients, Patient
         for_training = bool(patients_of[name] & test)
         for patient in sorted(choices[name], key=lambda patient: (-n_classes[patient], patient), reverse=True):
             untried.append((test, train | {patient}) if for_training else (test | {patient}, train))
-    advice = "give more patients, and rename folders of different patients that have the same name"
+    advice = "give more patients, and rename different patients that have the same name"
     raise ValueError(f"found no split of the patients with all classes in both parts; {advice}")
 
 

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 import numpy as np
 
 from ucl.errors import first_of
-from ucl.streams.held_out import held_out_images
+from ucl.streams.held_out import held_out, numbers_of_patients
 from ucl.streams.pixels import empty_images
 
 SPLITS = ("train", "test", "val")
 """The names of the splits. The training and test splits are required."""
 ARRAYS = (*(f"{split}_{part}" for split in SPLITS for part in ("images", "labels")), "classes")
 """The names of the arrays in an .npz with MedMNIST's layout."""
+PATIENTS = tuple(f"{split}_patients" for split in SPLITS)
+"""The names of further arrays there, with a patient for each image: a whole number or a text."""
+_log = logging.getLogger(__name__)
 _LEVELS = np.arange(256) / 255
 
 
@@ -28,9 +33,9 @@ class ImageDataset:
 
     Every class has training images. `val_images` and `val_labels` are None if the set has no validation split. Images
     in a file (`numpy.memmap`) are read batch by batch. Only a folder has `train_files`, relative to it, (N,): the
-    images of a final memory are ``[dataset.train_files[p] for p in record.memory["position"]]``. Only a folder of
-    patients has `train_patients`, `test_patients` and `val_patients`, (N,) int64: the patient's number, alike in all
-    splits.
+    images of a final memory are ``[dataset.train_files[p] for p in record.memory["position"]]``. If the patients
+    are known, `train_patients`, `test_patients` and `val_patients` are their numbers, (N,) int64, alike in all splits;
+    no patient is in two splits.
     """
 
     name: str
@@ -99,22 +104,25 @@ class ImageDataset:
 def as_dataset(name: str, arrays: Mapping[str, Any], folder: Path, class_names: Sequence[str] = ()) -> ImageDataset:
     """Check arrays in MedMNIST's layout and make a data set of them.
 
-    Without test images, an evenly spaced fifth of each class is held out, see `held_out_images`.
+    Without test images, some images of each class are held out, see `held_out`. A split of dark images is reported.
 
     Args:
         name: name of the data set.
-        arrays: some of `ARRAYS`, and further arguments of `ImageDataset`. Images are (N, H, H), (N, H, H, 1) or
-            (N, H, H, 3), uint8. Labels are (N,) or (N, 1), whole numbers from 0, or texts, which name the classes.
+        arrays: some of `ARRAYS` and `PATIENTS`, and `train_files`. Images are (N, H, H), (N, H, H, 1) or (N, H, H, 3),
+            uint8. Labels are (N,) or (N, 1), whole numbers from 0, or texts, which name the classes. Patients are (N,)
+            or (N, 1), whole numbers or texts, for all splits or none. Texts are compared in their form NFC.
         folder: where copies of images that are large compared with the memory are stored, in a temporary file.
         class_names: for labels that are numbers, without "classes": names that are used if there are as many as
             classes. Otherwise the names are the numbers.
 
     Raises:
         ValueError: an array is absent, has another type or shape, or does not fit the others; a label is out of range;
-            or a class has no training or no test images.
+            a class has no training or no test images; or a patient is in two splits.
     """
-    checked: dict[str, Any] = {key: value for key, value in arrays.items() if key not in ARRAYS}
-    splits = [split for split in SPLITS if split == "train" or {f"{split}_images", f"{split}_labels"} & arrays.keys()]
+    checked: dict[str, Any] = {key: value for key, value in arrays.items() if key not in (*ARRAYS, *PATIENTS)}
+    parts = "images", "labels", "patients"
+    splits = [s for s in SPLITS if s == "train" or {f"{s}_{part}" for part in parts} & arrays.keys()]
+    patients: dict[str, np.ndarray] = {}
     for split in splits:
         for key in (f"{split}_images", f"{split}_labels"):
             _require(key in arrays, f"has no {key}; give images and labels of train and optionally test and val")
@@ -123,29 +131,41 @@ def as_dataset(name: str, arrays: Mapping[str, Any], folder: Path, class_names: 
         given = f"{split}_images are {images.dtype} of shape {images.shape}"
         fine = square and images.dtype == np.uint8 and images.size > 0
         _require(fine, f"{given}; give uint8 (0 to 255) of shape (N, H, H), (N, H, H, 1) or (N, H, H, 3)")
-        given = f"{split}_labels are {labels.dtype} of shape {labels.shape} for {len(images)} images"
-        fine = labels.dtype.kind in "iuU" and labels.shape in ((len(images),), (len(images), 1))
-        _require(fine, f"{given}; give one whole number, or one text, per image, (N,) or (N, 1)")
+        members = arrays.get(f"{split}_patients", np.full(len(images), ""))
+        for key, values in {f"{split}_labels": labels, f"{split}_patients": members}.items():
+            given = f"{key} are {values.dtype} of shape {values.shape} for {len(images)} images"
+            fine = values.dtype.kind in "iuU" and values.shape in ((len(images),), (len(images), 1))
+            _require(fine, f"{given}; give one whole number, or one text, per image, (N,) or (N, 1)")
         checked[f"{split}_images"] = images[..., None] if images.ndim == 3 else images
-        checked[f"{split}_labels"] = labels.reshape(-1)
+        checked[f"{split}_labels"] = _composed(labels.reshape(-1))
+        patients[split] = _composed(members.reshape(-1).astype(str))
         shape, train_shape = images.shape[1:], arrays["train_images"].shape[1:]
         _require(shape == train_shape, f"{split}_images are {shape}, those of train {train_shape}; give equal ones")
+    numbers_of = numbers_of_patients({split: members.tolist() for split, members in patients.items()})
     if "test" not in splits:
         splits.append("test")
         images, labels = checked["train_images"], checked["train_labels"]
-        test_N = held_out_images(labels)
+        members = patients["train"]
+        test_N = held_out(labels, members if numbers_of else None)
         for split, chosen_N in {"test": test_N, "train": ~test_N}.items():
             copies = empty_images((chosen_N.sum(), *images.shape[1:]), folder)
             # With "clip" numpy writes into the copies, which may be in a file, without another copy in memory.
             np.take(images, np.flatnonzero(chosen_N), 0, out=copies, mode="clip")
             checked |= {f"{split}_images": copies, f"{split}_labels": labels[chosen_N]}
+            patients[split] = members[chosen_N]
+    if numbers_of:
+        checked |= {f"{s}_patients": np.array([numbers_of[p] for p in patients[s].tolist()]) for s in splits}
+    if dark := [split for split in splits if all(image.max() < 128 for image in checked[f"{split}_images"])]:
+        which = f"no pixel of its {' and '.join(dark)} images exceeds 127"
+        _log.warning("%s: %s; if white is not 255 in them, rescale them to uint8 from 0 to 255", name, which)
 
     present = np.unique(checked["train_labels"]).tolist()
     are_texts = isinstance(present[0], str)
     names = class_names if len(class_names) == len(present) and not are_texts else present
-    classes = tuple(map(str, np.ravel(arrays.get("classes", names))))
+    classes = tuple(_composed(np.ravel(arrays.get("classes", names)).astype(str)).tolist())
     _require(len(classes) > 1, "has one class; give 2 or more")
     numbers = {label: c for c, label in enumerate(classes if are_texts else range(len(classes)))}
+    _require(len(numbers) == len(classes), f"has classes of the same name: {first_of(classes)}; give each its own")
     for split in splits:
         present, indices = np.unique(checked[f"{split}_labels"], return_inverse=True)
         strange = [label for label in present.tolist() if label not in numbers]
@@ -155,6 +175,14 @@ def as_dataset(name: str, arrays: Mapping[str, Any], folder: Path, class_names: 
         fine = split == "val" or not absent
         _require(fine, f"has no {split} images of {first_of(absent)}; give each class training and test images")
     return ImageDataset(name, classes, **checked)
+
+
+def _composed(values: np.ndarray) -> np.ndarray:
+    """Texts in Unicode's composed form (NFC), as some systems store "é" as two characters; numbers unchanged."""
+    if values.dtype.kind != "U":
+        return values
+    texts, indices = np.unique(values, return_inverse=True)
+    return np.array([normalize("NFC", text) for text in texts.tolist()])[indices]
 
 
 def _require(fine: bool, reason: str) -> None:

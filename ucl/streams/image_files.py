@@ -8,21 +8,22 @@ from __future__ import annotations
 import logging
 import os
 import zipfile
-from collections.abc import Mapping
-from itertools import combinations, compress
+from itertools import compress, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
+from unicodedata import normalize
 
 import numpy as np
 
 from ucl.errors import first_of, one_line
 from ucl.machine.available import available_bytes, in_gib
-from ucl.streams.held_out import held_out_images, held_out_patients
-from ucl.streams.image_dataset import ARRAYS, SPLITS
+from ucl.streams.held_out import held_out, numbers_of_patients
+from ucl.streams.image_dataset import ARRAYS, PATIENTS, SPLITS
 from ucl.streams.pixels import IMAGE_FILES, decode
 
 _LIKE_SPLITS = {"train", "training", "test", "testing", "val", "valid", "validation"}
 _LAYOUTS = "<class>/*.png, or train/<class>/*.png, test/<class>/*.png and optionally val/<class>/*.png"
+_LEFT_BY_SYSTEMS = {"__MACOSX", "@eaDir"}  # folders with metadata or thumbnails, of macOS and Synology
 _log = logging.getLogger(__name__)
 
 
@@ -47,14 +48,14 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
         if (available := available_bytes()) is not None and needed > available:
             raise ValueError(f"its arrays need {in_gib(needed)} of memory, and {in_gib(available)} are available here")
         with np.load(path, allow_pickle=False) as npz:
-            return {key: npz[key] for key in ARRAYS if key in npz.files}
+            return {key: npz[key] for key in (*ARRAYS, *PATIENTS) if key in npz.files}
     except Exception as error:  # A damaged file can raise any error.
         advice = "give an .npz of plain arrays, no Python objects; if it was downloaded, delete it to download it again"
         raise ValueError(f"can't be read ({one_line(error)}); {advice}") from error
 
 
 class Sample(NamedTuple):
-    """An image file, its label, and the folder of its patient (or "")."""
+    """An image file, its label, and the name of its patient's folder (or "")."""
 
     file: Path
     label: int
@@ -64,8 +65,9 @@ class Sample(NamedTuple):
 def samples_in(root: Path) -> tuple[list[str], dict[str, list[Sample]]]:
     """The classes of a folder, and the images of each split, by the rules of `torchvision.datasets.ImageFolder`.
 
-    Classes and files are sorted by name. Unlike in torchvision, GIF files are images, and hidden files are left out.
-    The folder itself is that of the training images if it has no splits.
+    Names are compared and sorted in Unicode's composed form (NFC): some systems store "é" as two characters. Unlike in
+    torchvision, GIF files are images, and hidden files and what operating systems leave in folders are left out. The
+    folder itself is that of the training images if it has no splits.
 
     Raises:
         ValueError: the folders are not such classes and splits.
@@ -76,25 +78,27 @@ def samples_in(root: Path) -> tuple[list[str], dict[str, list[Sample]]]:
             reason = f"has the folder {first_of(others)} next to train"
             raise ValueError(f"{reason}; give train, test and optionally val, and nothing else")
         folders = {split: root / split for split in SPLITS if (root / split).is_dir()}
-    classes = _folders_in(folders["train"])
+    classes = list(_folders_in(folders["train"]))
     splits = [name for name in classes if name.lower() in _LIKE_SPLITS]
     if len(classes) < 2 or len(splits) > 1:
         reason = f"{first_of(splits)} are not classes" if splits else f"has {len(classes)} class folders"
         raise ValueError(f"{reason}; give 2 or more, as in {_LAYOUTS}")
     samples: dict[str, list[Sample]] = {}
     for split, folder in folders.items():
-        if differing := sorted(set(classes) ^ set(_folders_in(folder))):
+        class_folders = _folders_in(folder)
+        if differing := sorted(class_folders.keys() ^ set(classes)):
             raise ValueError(f"the classes of train and {split} differ: {first_of(differing)}")
         samples[split], n_others = [], 0
         for label, name in enumerate(classes):
-            files = _files_in(folder / name)
+            files = _files_in(class_folders[name])
             images = [file for file in files if file.suffix.lower() in IMAGE_FILES]
             if not images:
-                reason = f"the class folder {folder / name} has no images"
+                reason = f"the class folder {class_folders[name]} has no images"
                 raise ValueError(f"{reason}; give some ({' '.join(IMAGE_FILES)}), or remove it")
             n_others += len(files) - len(images)
-            patients = (file.parts[0] if len(file.parts) > 1 else "" for file in images)
-            samples[split] += [Sample(folder / name / file, label, patient) for file, patient in zip(images, patients)]
+            patients = (normalize("NFC", file.parts[0]) if len(file.parts) > 1 else "" for file in images)
+            located = [class_folders[name] / file for file in images]
+            samples[split] += [Sample(file, label, patient) for file, patient in zip(located, patients)]
         if n_others:
             _log.info("%s: %d files are not read, as they have no suffix of an image", folder.name, n_others)
     return classes, samples
@@ -112,50 +116,41 @@ def read_folder(root: Path, size: int, data_folder: Path) -> dict[str, Any]:
         ValueError: an image can't be read, or the folders are not such classes, splits and patients.
     """
     classes, samples = samples_in(root)
-    numbers = _numbers_of_patients(samples)
+    numbers = numbers_of_patients({split: [sample.patient for sample in part] for split, part in samples.items()})
     if "test" not in samples:
         everything = samples["train"]
-        if numbers:
-            patients = [frozenset(s.patient for s in everything if s.label == c) for c in range(len(classes))]
-            test = held_out_patients(dict(zip(classes, patients, strict=True)))
-            is_test = np.array([sample.patient in test for sample in everything])
-        else:
-            is_test = held_out_images(np.array([sample.label for sample in everything]))
+        labels = np.array([classes[sample.label] for sample in everything])
+        is_test = held_out(labels, np.array([sample.patient for sample in everything]) if numbers else None)
         samples["train"], samples["test"] = (list(compress(everything, chosen)) for chosen in (~is_test, is_test))
     items = {split: (len(part), ((str(s.file), s.file, s.label) for s in part)) for split, part in samples.items()}
     arrays = decode(str(root), items, size, data_folder)
     arrays |= {f"{split}_labels": np.array(arrays[f"{split}_labels"]) for split in samples}
     if numbers:
-        arrays |= {f"{split}_patients": np.array([numbers[s.patient] for s in part]) for split, part in samples.items()}
+        arrays |= {f"{split}_patients": np.array([s.patient for s in part]) for split, part in samples.items()}
         note = f"a folder in a class folder is a patient ({first_of(list(numbers))}), whose images are all in one split"
         _log.info("%s: %s", root.name, note)
-    files = tuple(str(sample.file.relative_to(root)) for sample in samples["train"])
+    files = tuple(sample.file.relative_to(root).as_posix() for sample in samples["train"])
     return {**arrays, "classes": np.array(classes), "train_files": files}
 
 
-def _numbers_of_patients(samples: Mapping[str, list[Sample]]) -> dict[str, int]:
-    """A number for each patient, in the order of their names; empty if there are no patients' folders."""
-    patients = {split: {sample.patient for sample in part} for split, part in samples.items()}
-    names = sorted(set().union(*patients.values()))
-    if names == [""]:
-        return {}
-    if "" in names:
-        reason = "some images are in a patient's folder, and some are not"
-        raise ValueError(f"{reason}; give <class>/<image> or <class>/<patient>/<image> for all")
-    for split, other in combinations(patients, 2):
-        if shared := sorted(patients[split] & patients[other]):
-            advice = "move all images of a patient into one of them, or rename folders of different patients"
-            raise ValueError(f"patients in {split} and {other}: {first_of(shared)}; {advice}")
-    return {name: number for number, name in enumerate(names)}
-
-
-def _folders_in(folder: Path) -> list[str]:
-    """The names of the sub-folders, sorted, without hidden ones."""
-    return sorted(inside.name for inside in folder.iterdir() if inside.is_dir() and inside.name[0] != ".")
+def _folders_in(folder: Path) -> dict[str, Path]:
+    """The sub-folders by their names, sorted, without hidden ones."""
+    paths = (path for path in folder.iterdir() if path.is_dir() and not _is_hidden(path.name))
+    named = sorted((normalize("NFC", path.name), path) for path in paths)
+    if doubled := [name for (name, _), (other, _) in pairwise(named) if name == other]:
+        reason = f"{folder} has several folders with the name {first_of(doubled)}, in different Unicode forms"
+        raise ValueError(f"{reason}; move their images into one")
+    return dict(named)
 
 
 def _files_in(folder: Path) -> list[Path]:
     """The files in a folder and in the folders there, relative to it, in torchvision's order, without hidden ones."""
-    walk = sorted(os.walk(folder, followlinks=True))
-    files = [Path(parent, name).relative_to(folder) for parent, _, names in walk for name in sorted(names)]
-    return [file for file in files if not any(part[0] == "." for part in file.parts)]
+    files = [Path(parent, name) for parent, _, names in os.walk(folder, followlinks=True) for name in names]
+    files.sort(key=lambda file: (normalize("NFC", file.parent.as_posix()), normalize("NFC", file.name), file.name))
+    files = [file.relative_to(folder) for file in files]
+    return [file for file in files if not any(map(_is_hidden, file.parts))]
+
+
+def _is_hidden(name: str) -> bool:
+    """Whether a file or folder is hidden or left by an operating system; a file that is still in iCloud is counted."""
+    return name in _LEFT_BY_SYSTEMS or (name[0] == "." and not name.endswith(".icloud"))

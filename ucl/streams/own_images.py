@@ -1,14 +1,17 @@
 """Reads what a user's function returns: arrays, torchvision data sets, or splits of a Hugging Face dataset.
 
 A data set is anything with a length whose items are pairs (image, label), or mappings with image (or img) and label. A
-label is a whole number, or a text that names the class.
+label is a whole number, or a text that names the class. Arrays may have a third one beside images and labels, with a
+patient for each image: all images of a patient are then in one split.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import combinations
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 import numpy as np
 
@@ -18,8 +21,9 @@ from ucl.streams.image_dataset import SPLITS
 from ucl.streams.pixels import decode
 
 _ADVICE = (
-    "return arrays (train_images, train_labels, test_images, test_labels) or (images, labels), or a data set of "
-    "(image, label) items, a pair (train, test) of them, or a dict with train, test and optionally val"
+    "return arrays (train_images, train_labels, test_images, test_labels) or (images, labels), a third array with "
+    "patients too if known, or a data set of (image, label) items, a pair (train, test) of them, or a dict with train, "
+    "test and optionally val"
 )
 
 
@@ -32,8 +36,10 @@ def read(path: str, folder: Path, image_size: int | None = None) -> tuple[dict[s
         image_size: pixels per side of the images of a data set, see `ucl.streams.pixels.decode`.
 
     Returns:
-        Images and labels for `as_dataset`, and names as `features["label"].names` or `classes` of a data set gives
-        them. Images that the function returns as an array are passed on unchanged, including a `numpy.memmap`.
+        Images, labels and patients for `as_dataset`, and names as `features["label"].names` or `classes` of a data set
+        gives them; none if its labels are not its `targets`, its `class_to_idx` has other numbers, or it has a
+        `target_transform` and no `targets`. Images that the function returns as an array are passed on unchanged,
+        including a `numpy.memmap`.
 
     Raises:
         InputError, ValueError: the function raised an error, or returned something else.
@@ -43,34 +49,41 @@ def read(path: str, folder: Path, image_size: int | None = None) -> tuple[dict[s
     if all(isinstance(part, tuple) for part in parts.values()):
         arrays = {}
         for split, part in parts.items():
-            arrays[f"{split}_images"], arrays[f"{split}_labels"] = map(np.asanyarray, part)
+            arrays |= zip((f"{split}_images", f"{split}_labels", f"{split}_patients"), map(np.asanyarray, part))
     else:
         sets = {s: list(zip(*part, strict=True)) if isinstance(part, tuple) else part for s, part in parts.items()}
         items = {split: (len(data), _items(path, data)) for split, data in sets.items()}
         arrays = decode(path, items, image_size, folder)
-    arrays |= {f"{split}_labels": _labels(arrays[f"{split}_labels"]) for split in parts}
-    names = [_class_names(part) for part in parts.values()]
-    differ = any(a != b for split_names in names for a, b in zip(names[0], split_names))
+    arrays |= {key: _values(key, values) for key, values in arrays.items() if not key.endswith("_images")}
+    names = {split: _class_names(part, arrays[f"{split}_labels"]) for split, part in parts.items()}
+    all_names = [given for split_names in names.values() for given in split_names]
+    differ = any(a != b for pair in combinations(all_names, 2) for a, b in zip(*pair))
     if differ and arrays["train_labels"].dtype.kind != "U":
-        raise ValueError("the numbers of the classes of its splits differ; give all the same")
-    return arrays, names[0]
+        raise ValueError("the numbers of the classes of its data sets differ; give all the same")
+    longest = max(names["train"], key=len, default=[])
+    return arrays, longest[: len(np.unique(arrays["train_labels"]))]
 
 
 def _parts(returned: Any) -> dict[str, Any]:
-    """The splits of what a function returned: for each split a tuple of two arrays, or a data set; train first."""
+    """The splits of what a function returned: for each split a tuple of arrays, or a data set; train first."""
     if isinstance(returned, Mapping):
         parts = {"val" if name == "validation" else name: part for name, part in returned.items()}
-    elif isinstance(returned, tuple) and len(returned) == 4:
-        parts = {"train": returned[:2], "test": returned[2:]}
+    elif isinstance(returned, tuple) and len(returned) in (4, 6):
+        half = len(returned) // 2
+        parts = {"train": returned[:half], "test": returned[half:]}
     elif isinstance(returned, tuple) and len(returned) == 2 and not hasattr(returned[0], "__array__"):
         parts = {"train": returned[0], "test": returned[1]}
     else:
         parts = {"train": returned}
-    usable = all(len(part) == 2 if isinstance(part, tuple) else _is_data_set(part) for part in parts.values())
+    usable = all(_are_arrays(part) if isinstance(part, tuple) else _is_data_set(part) for part in parts.values())
     if "train" not in parts or not usable or not set(parts) <= set(SPLITS):
         keys = f" with {', '.join(map(str, returned))}" if isinstance(returned, Mapping) else ""
         raise ValueError(f"returned {type(returned).__name__}{keys}; {_ADVICE}")
     return {split: parts[split] for split in SPLITS if split in parts}
+
+
+def _are_arrays(part: tuple[Any, ...]) -> bool:
+    return len(part) == 2 or (len(part) == 3 and hasattr(part[0], "__array__"))
 
 
 def _is_data_set(value: Any) -> bool:
@@ -94,20 +107,38 @@ def _items(path: str, data: Any) -> Iterator[tuple[str, Any, Any]]:
         yield f"the image of its item {i}", image, label
 
 
-def _labels(labels: Any) -> np.ndarray:
-    """Labels as an array, of whole numbers or of texts."""
-    if isinstance(labels, np.ndarray) and labels.dtype != object:
-        return labels
-    values = [label.item() if label.size == 1 else label for label in map(np.asarray, labels)]
+def _values(key: str, given: Any) -> np.ndarray:
+    """Labels or patients as an array, of whole numbers or of texts."""
+    if isinstance(given, np.ndarray) and given.dtype != object:
+        return given
+    values = [value.item() if value.size == 1 else value for value in map(np.asarray, given)]
     if {type(value) for value in values} not in ({int}, {str}):  # numpy would turn all into texts
         strange = next((value for value in values if type(value) not in (int, str)), "both")
-        raise ValueError(f"its labels are not all whole numbers, 0, 1, 2, ..., or all texts: {strange!r}")
+        raise ValueError(f"its {key} are not all whole numbers, 0, 1, 2, ..., or all texts: {strange!r}")
     return np.array(values)
 
 
-def _class_names(part: Any) -> list[str]:
-    """The class names that a data set has: `features["label"].names` or `classes`."""
+def _class_names(part: Any, labels: np.ndarray) -> list[list[str]]:
+    """The class names that a data set, or each one within it, gives; none if they are for other numbers than labels."""
+    names, targets = _names_and_targets(part)
+    pairs = zip(targets, labels.ravel().tolist())
+    return names if all(target is None or target == label for target, label in pairs) else []
+
+
+def _names_and_targets(part: Any) -> tuple[list[list[str]], list[Any]]:
+    """The class names of the data sets within a data set, and for each item the number that they name, if known."""
+    if hasattr(part, "indices") and hasattr(part, "dataset"):  # a Subset of torch
+        names, targets = _names_and_targets(part.dataset)
+        return names, [targets[i] for i in part.indices]
+    if hasattr(part, "datasets") and hasattr(part, "cumulative_sizes"):  # a ConcatDataset of torch
+        within = [_names_and_targets(data) for data in part.datasets]
+        return [given for names, _ in within for given in names], [t for _, targets in within for t in targets]
     features = getattr(part, "features", None)
     label = features.get("label") if isinstance(features, Mapping) else None
-    names = getattr(label, "names", None) or getattr(part, "classes", None) or []
-    return [str(name) for name in names] if isinstance(names, (list, tuple)) else []
+    listed = getattr(label, "names", None) or getattr(part, "classes", None) or []
+    numbers = getattr(part, "class_to_idx", None) or {}
+    fine = isinstance(listed, (list, tuple)) and all(numbers.get(name, c) == c for c, name in enumerate(listed))
+    classes = [normalize("NFC", str(name)) for name in listed] if fine else []
+    if getattr(part, "targets", None) is not None:
+        return [classes], [target.item() if target.size == 1 else target for target in map(np.asarray, part.targets)]
+    return [[] if getattr(part, "target_transform", None) else classes], [None] * len(part)
