@@ -417,6 +417,27 @@ def test_the_thinned_test_is_that_of_a_run_with_a_long_tailed_test(uncertain):
     assert whole.measures("thinned") == pytest.approx(thin.measures(), nan_ok=True)
 
 
+def test_tests_of_the_current_task_give_the_same_numbers_or_none(tiny):
+    config = tiny.replace(n_tasks=4, memory_size=4, batch_size=2, imbalance=0.3, readings=True)
+    every, current = run(config), run(config.replace(evaluate_tasks="current"))
+    assert current.memory == every.memory and current.config.key != every.config.key
+    again = ucl.Record.from_json(current.to_json())
+    tested = np.tri(4, dtype=bool) & (np.eye(4, dtype=bool) | (np.arange(4) == 3)[:, None])
+    for ours, theirs in [(again, every), *((again.readings[name], every.readings[name]) for name in every.readings)]:
+        assert np.array_equal(ours.accuracy, np.where(tested, theirs.accuracy, np.nan), equal_nan=True)
+        recall = theirs.class_recall[:, every.class_order]  # one class per task
+        assert np.array_equal(ours.class_recall[:, every.class_order], np.where(tested, recall, np.nan), equal_nan=True)
+        assert np.array_equal(ours.answer_shares[[0, 3]], theirs.answer_shares[[0, 3]], equal_nan=True)
+        assert np.isnan(ours.answer_shares[1:3]).all()
+    for balanced in (False, True):
+        config = current.config.replace(balanced_accuracy=balanced)
+        ours = dataclasses.replace(current, config=config).measures()
+        theirs = dataclasses.replace(every, config=every.config.replace(balanced_accuracy=balanced)).measures()
+        left_out = {"F": np.nan, "best": np.nan, "average": np.nan}
+        assert ours == pytest.approx({**theirs, **left_out}, abs=0, nan_ok=True)
+    assert "thinned" in every.readings
+
+
 @needs_bfloat16
 @pytest.mark.parametrize(("fields", "expected"), [({}, torch.bfloat16), ({"population": "reservoir"}, torch.float32)])
 def test_displaced_passes_are_in_the_arithmetic_of_the_runs_scoring(uncertain, monkeypatch, fields, expected):

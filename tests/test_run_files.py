@@ -71,6 +71,15 @@ def test_the_confusion_and_the_predictions_are_those_of_the_tests(measured):
         np.testing.assert_array_equal(file["predictions"][0] == -1, file["tasks"] > 0)
 
 
+def test_files_of_a_run_that_tests_the_current_task_are_those_of_its_record(tiny, tmp_path):
+    config = tiny.replace(n_tasks=None, tasks="0|3|1,2", batch_size=5, evaluate_tasks="current")
+    record = ucl.run(config, device="cpu", weights=tmp_path, predictions=tmp_path)
+    counts = confusion(record)  # It compares the predictions with the record's recalls.
+    assert [count.sum(1).nonzero()[0].tolist() for count in counts] == [[0], [3], [0, 1, 2, 3]]
+    network = ucl.models.load(record, 1)
+    assert (network(stream_of(record).tasks[1].test_images).argmax(1) == 3).double().mean() == record.accuracy[1, 1]
+
+
 def test_a_folder_of_records_and_their_files_can_be_moved(measured, tmp_path):
     shutil.copytree(Path(measured.files["weights"]).parents[1], tmp_path / "moved")
     (record,) = RecordStore(tmp_path / "moved" / "runs")

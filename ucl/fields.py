@@ -146,6 +146,11 @@ class Fields:
     evaluate_on: str = _field("test",
         {"test": "the test set", "validation": "the held-out training images, for tuning"},
         "images on which accuracy is measured")
+    evaluate_tasks: str = _field("all", {
+        "all": "all tasks learnt so far",
+        "current": "the task just learnt, and all at the end: 2 T - 1 tests of T tasks instead of T (T + 1) / 2; F and "
+        "the other measures that need the tests left out are NaN"},
+        "tasks that are tested after each task")
     test_batchnorm: str = _field("running",
         {"running": "the network's running statistics", **helps(catalogue.STATISTICS)},
         "BatchNorm statistics that the tests use, see `ucl.evaluation.readings`")

@@ -1,7 +1,8 @@
 """Metrics of the accuracy matrix, and of the accuracies between task ends, as pure functions.
 
 `a` is the accuracy matrix (T, T): a[t, i], in [0, 1], is the accuracy on the test data of task i after task t. It is
-NaN where task i has not been learnt yet (i > t). "Last" means: at the end of the stream.
+NaN where task i has not been learnt yet (i > t). "Last" means: at the end of the stream. A metric is NaN if an accuracy
+that it needs is NaN because the task was not tested (`Config.evaluate_tasks`).
 
 `a_ET` has one row for each of E evaluations along the stream (`Config.evaluate_every`): a_ET[e, i], in [0, 1], is the
 accuracy on task i; it is NaN where task i has not begun yet. The last evaluation is at the end of the stream.
@@ -12,8 +13,6 @@ it, and it begins where its period of the stream begins.
 
 from __future__ import annotations
 
-import functools
-
 import numpy as np
 
 
@@ -23,7 +22,7 @@ def last_accuracy(a: np.ndarray) -> float:
 
 
 def accuracy_so_far(a: np.ndarray) -> np.ndarray:
-    """Mean accuracy on the tasks seen after each task t: mean_{i <= t} a[t, i], (T,), in [0, 1]; NaN in a NaN row."""
+    """Mean accuracy on the tasks seen after each task t: mean_{i <= t} a[t, i], (T,), in [0, 1]."""
     return np.array([row[: t + 1].mean() for t, row in enumerate(a)])
 
 
@@ -130,15 +129,7 @@ def _checked(a: np.ndarray) -> np.ndarray:
     a = np.asarray(a, dtype=np.float64)
     if a.ndim != 2 or a.shape[0] != a.shape[1] or not len(a):
         raise ValueError(f"accuracy matrix of shape {a.shape}: give a square matrix (T, T) with T at least 1")
-    if np.isnan(a[_seen(len(a))]).any():
-        raise ValueError("accuracy matrix with NaN on or below the diagonal: give a number for every task seen")
     return a
-
-
-@functools.cache
-def _seen(n_tasks: int) -> np.ndarray:
-    """(T, T), True where task i has been seen after task t: on and below the diagonal."""
-    return np.tri(n_tasks, dtype=bool)
 
 
 def _checked_anytime(a_ET: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

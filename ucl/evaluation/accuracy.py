@@ -97,24 +97,36 @@ class Evaluation:
             the training.
         counted: for each task an array (N,), True for the test images that count, see `thinned_tests`; by default all
             count.
+        all_tasks: whether each test is of all tasks seen so far; otherwise only the one after the last task is, and the
+            others are of the task just learnt, see `Config.evaluate_tasks`.
 
     Attributes:
-        correct_TT: number of correctly predicted test images of each task after each task; NaN for tasks not seen yet.
-        correct_TC: the same of each class, in all tasks seen so far; NaN for classes not seen yet.
+        correct_TT: number of correctly predicted test images of each task after each task; NaN for tasks not tested.
+        correct_TC: the same of each class, in all tasks tested; NaN for classes of no such task.
         answered_TT: number of test images, of all tasks seen so far, that are predicted as a class of each task; NaN
-            for tasks not seen yet, although the network may predict their classes too.
+            for tasks not seen yet, although the network may predict their classes too. A row is NaN
+            if not all tasks seen so far are tested.
         shift_T: of a reading, the distance of its statistics from those of training after each task.
     """
 
     _RESULTS = ("correct_TT", "correct_TC", "answered_TT", "shift_T")
 
-    def __init__(self, stream: ClassIncrementalStream, seed: int, counted: Sequence[np.ndarray] | None = None) -> None:
-        self._tasks, self._seed = stream.tasks, seed
+    def __init__(
+        self,
+        stream: ClassIncrementalStream,
+        seed: int,
+        counted: Sequence[np.ndarray] | None = None,
+        all_tasks: bool = True,
+    ) -> None:
+        self._tasks, self._seed, self._all_tasks = stream.tasks, seed, all_tasks
         n_classes = len(stream.class_order)
         truth = [task.test_labels.cpu().numpy() for task in stream]
         self._counted = [np.ones(len(labels), bool) for labels in truth] if counted is None else list(counted)
         self._truth = [labels[counts] for labels, counts in zip(truth, self._counted, strict=True)]
-        self._tests_TC = np.cumsum([np.bincount(labels, minlength=n_classes) for labels in self._truth], axis=0)
+        tests_TC = np.array([np.bincount(labels, minlength=n_classes) for labels in self._truth])
+        self._tests_TC = tests_TC.cumsum(0)
+        if not all_tasks:
+            self._tests_TC[:-1] = tests_TC[:-1]
         self.correct_TT = np.full((len(stream), len(stream)), np.nan)
         self.correct_TC = np.full((len(stream), n_classes), np.nan)
         self.answered_TT = np.full((len(stream), len(stream)), np.nan)
@@ -137,19 +149,21 @@ class Evaluation:
             number: number of the task just learnt, from 0.
 
         Returns:
-            The predicted labels of each task so far.
+            The predicted labels of each task tested; the last ones are of the task just learnt.
         """
         seen = self._tasks[: number + 1]
-        predicted = [predict(task) for task in seen]
-        tested = [labels[counts] for labels, counts in zip(predicted, self._counted)]
-        self.answered_TT[number, : number + 1] = [
-            sum(np.isin(labels, task.classes).sum() for labels in tested) for task in seen
-        ]
-        hits = [truth[labels == truth] for labels, truth in zip(tested, self._truth)]
-        self.correct_TT[number, : number + 1] = [len(labels) for labels in hits]
-        classes = sorted({label for task in seen for label in task.classes})
+        first = 0 if self._all_tasks or number + 1 == len(self._tasks) else number
+        predicted = [predict(task) for task in seen[first:]]
+        tested = [labels[counts] for labels, counts in zip(predicted, self._counted[first:])]
+        hits = [truth[labels == truth] for labels, truth in zip(tested, self._truth[first:])]
+        self.correct_TT[number, first : number + 1] = [len(labels) for labels in hits]
+        classes = sorted({label for task in seen[first:] for label in task.classes})
         hits_C = np.bincount(np.concatenate(hits), minlength=self.correct_TC.shape[1])
         self.correct_TC[number, classes] = hits_C[classes]
+        if first == 0:
+            self.answered_TT[number, : number + 1] = [
+                sum(np.isin(labels, task.classes).sum() for labels in tested) for task in seen
+            ]
         return predicted
 
     def state_dict(self) -> dict[str, Any]:
@@ -161,12 +175,12 @@ class Evaluation:
 
     @property
     def accuracy(self) -> np.ndarray:
-        """Accuracy matrix (T, T): a[t, i] in [0, 1] is the accuracy on task i after task t; NaN above the diagonal."""
+        """Accuracy matrix (T, T): a[t, i] in [0, 1] is the accuracy on task i after task t; NaN if not tested."""
         return self.correct_TT / np.array([len(labels) for labels in self._truth])
 
     @property
     def class_recall(self) -> np.ndarray:
-        """Recall of each class after each task: (T, C), in [0, 1]; NaN if not seen yet or without test images."""
+        """Recall of each class after each task: (T, C), in [0, 1]; NaN if not tested, see `correct_TC`."""
         return self.correct_TC / np.where(self._tests_TC > 0, self._tests_TC, np.nan)
 
     @property

@@ -65,10 +65,12 @@ class RunFiles(Listener):
 
     def after_task(self, task: Task) -> None:
         predicted = np.concatenate(self._tests.predictions)
-        self._predictions[task.number, : len(predicted)] = predicted
+        n_seen = int((self._tested["tasks"] <= task.number).sum())
+        self._predictions[task.number, n_seen - len(predicted) : n_seen] = predicted
         with self._clock("evaluation"):
             if folder := self.paths.get("weights"):
-                accuracy = self._tests.evaluation.accuracy[task.number, : task.number + 1].tolist()
+                row = self._tests.evaluation.accuracy[task.number]
+                accuracy = row[~np.isnan(row)].tolist()
                 facts = {**self._facts, **self._network, "task": task.number, "accuracy": accuracy}
                 content = saved.as_bytes(self._tests.tested, facts)
                 write_or_warn(saved.file_of(folder, task.number), content, "network")

@@ -40,7 +40,7 @@ class RunTests(Listener):
         evaluation: results with the statistics of `Config.test_batchnorm`: the run's accuracy.
         anytime: results between task ends, see `Config.evaluate_every`.
         tested: after a task, the network of its test, with the statistics of `Config.test_batchnorm`.
-        predictions: after a task, the predicted labels of the test images of each task so far.
+        predictions: after a task, the predicted labels of the test images of each task tested.
     """
 
     def __init__(
@@ -55,16 +55,16 @@ class RunTests(Listener):
         self._config, self._model, self._stream, self._buffer, self._clock = config, model, stream, buffer, clock
         self._dtype = dtype if config.uses_scores else torch.float32
         self.batches = 0
-        self.evaluation = Evaluation(stream, config.seed)
+        evaluation = partial(Evaluation, stream, config.seed, all_tasks=config.evaluate_tasks == "all")
+        self.evaluation = evaluation()
         self.anytime = AnytimeEvaluation(stream, config.evaluate_every, config.seed)
         self._readings = {}
         if config.readings and model.has_running_statistics:
-            self._readings = {name: Evaluation(stream, config.seed) for name in STATISTICS}
+            self._readings = {name: evaluation() for name in STATISTICS}
             if model.dropout_rate:
-                self._readings["published test"] = Evaluation(stream, config.seed)
+                self._readings["published test"] = evaluation()
             if config.imbalance < 1 and not config.long_tailed_test:
-                counted = thinned_tests(stream, config.imbalance)
-                self._readings["thinned"] = Evaluation(stream, config.seed, counted)
+                self._readings["thinned"] = evaluation(thinned_tests(stream, config.imbalance))
         self.tested, self.predictions = model, list[np.ndarray]()
         needed = config.readings or config.test_batchnorm != "running"
         scores = config.uses_scores or "scoring_batchnorm" in method_row(config.method).uses
@@ -102,7 +102,8 @@ class RunTests(Listener):
             if name == "published test":
                 evaluation.count(partial(mc_test_as_published, self._model, seed=self._config.seed), task.number)
             elif name == "thinned" or (name == "training" and is_training_tested):
-                evaluation.count(lambda earlier: self.predictions[earlier.number], task.number)
+                # The last predictions are of this task.
+                evaluation.count(lambda tested: self.predictions[tested.number - task.number - 1], task.number)
                 if name == "training":
                     evaluation.shift_T[task.number] = 0.0
             elif (probe := self._with_statistics(name, task)) is not None:

@@ -40,7 +40,7 @@ Further properties of that implementation are not reproduced:
 
 STREAM = {  # the fields that define a stream and its test; all others belong to the method
     *("dataset", "image_size", "n_tasks", "class_order", "tasks", "imbalance", "validation", "memory_size"),
-    *("boundaries", "blur", "disjoint", "long_tailed_test", "balanced_accuracy", "evaluate_on"),
+    *("boundaries", "blur", "disjoint", "long_tailed_test", "balanced_accuracy", "evaluate_on", "evaluate_tasks"),
 }
 
 # Table 4: seconds per batch and seconds in total, as printed. They contradict each other: over the 4,750 batches of

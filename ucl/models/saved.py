@@ -82,7 +82,8 @@ def load(source: Any, task: int | None = None, device: torch.device | str = "cpu
     elif "weights" in source.files:
         task = len(source.accuracy) - 1 if task is None else task
         file = file_of(source.files["weights"], task)
-        tested = [source.config.without_further_tests.experiment, *source.accuracy[task : task + 1, : task + 1].ravel()]
+        accuracy = source.accuracy[task : task + 1]
+        tested = [source.config.without_further_tests.experiment, *accuracy[accuracy == accuracy]]
     else:
         raise InputError("weights", source.name, "the run was measured without them; give ucl.run a folder: weights=")
     try:

@@ -42,8 +42,8 @@ def accuracy_so_far(accuracy: np.ndarray, class_recall: np.ndarray, balanced: bo
     """
     if not balanced:
         return metrics.accuracy_so_far(accuracy)
-    learnt = ~np.isnan(np.diagonal(accuracy))
-    return np.array([metrics.balanced_accuracy(r) if done else np.nan for r, done in zip(class_recall, learnt)])
+    tested = ~np.isnan(metrics.accuracy_so_far(accuracy))
+    return np.array([metrics.balanced_accuracy(r) if done else np.nan for r, done in zip(class_recall, tested)])
 
 
 def to_lists(values: np.ndarray) -> list:

@@ -2,7 +2,7 @@
 
 `ucl.run` with `predictions` writes the file; `numpy.load` reads it. T is the number of tasks, N that of test images:
 
-- predictions (T, N): the label that the network predicts after each task; -1 for images of later tasks.
+- predictions (T, N): the label that the network predicts after each task; -1 for images of tasks not tested.
 - labels (N,): the true labels; the name of label c is `classes[c]`.
 - tasks (N,): the task of each image, from 0.
 - classes (C,): the names of the classes.
@@ -23,8 +23,8 @@ from ucl.records.record import Record
 def confusion(record: Record) -> np.ndarray:
     """Confusion matrices (T, C, C): [t, c, k] test images of class c are predicted as class k after task t.
 
-    Classes that are not seen yet have no images. The diagonal, divided by the sums of the rows, is
-    `Record.class_recall`.
+    Classes that are not seen yet, or not tested (`Config.evaluate_tasks`), have no images. The diagonal, divided by the
+    sums of the rows, is `Record.class_recall`.
 
     Raises:
         InputError: the run was measured without `predictions`, or the file can't be read or is of another run.

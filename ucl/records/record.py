@@ -45,7 +45,8 @@ class Record:
 
     Attributes:
         config: the experiment.
-        accuracy: (T, T), a[t, i] in [0, 1]: accuracy on task i after task t; NaN above the diagonal.
+        accuracy: (T, T), a[t, i] in [0, 1]: accuracy on task i after task t; NaN above the diagonal, and for
+            tasks not tested (`Config.evaluate_tasks`), as in class_recall and answer_shares.
         class_recall: (T, C), in [0, 1]: recall of each class after task t; NaN for classes not seen yet.
         answer_shares: (T, T), in [0, 1]: share of the predictions after task t, on all test images of the tasks seen,
             that are a class of task i; None in older records, which do not have it.
@@ -349,6 +350,8 @@ class Record:
         """Check that the results have the shapes and gaps of one run: older records have no `sha256`."""
         n_tasks, n_classes = len(self.accuracy), len(self.classes)
         tested = np.tri(n_tasks, dtype=bool)
+        if self.config.evaluate_tasks == "current":
+            tested[:-1] = np.eye(n_tasks, dtype=bool)[:-1]
         if self.diverged_after is not None:
             tested[self.diverged_after :] = False
         every_test: list[Record | Reading] = [self, *self.readings.values()]
