@@ -210,15 +210,11 @@ def test_the_picture_of_readings_has_each_difference_and_the_papers_once_per_str
         assert len(points(ax, "<")) == 8  # Every interval extends beyond the panel.
 
 
-def test_arrows_go_from_the_statistics_of_training_to_the_moved_ones():
-    numbers = dict(dataset="cifar10-lt", memory_size=200, n=3, A_training=21.0, A_displaced=26.0, A_published=22.0)
-    numbers |= dict(F_training=73.0, F_displaced=57.0, F_published=76.0)
-    rows = [numbers | dict(method="ER", A_running=21.0, F_running=73.0)]
-    rows.append(numbers | dict(method="BI bottom, published settings", A_running=31.0, F_running=41.0))
-    figure = plots.readings.moved_by_scoring(pd.DataFrame(rows))
-    for ax, before, added, moved in zip(figure.axes, (21, 73), (26, 57), (31, 41)):
-        assert points(ax, "o", filled=False) == [(before, 0), (before, 1), (before, 1.3)]
-        assert points(ax, "o", filled=True) == [(added, 0), (added, 1)] and points(ax, "s") == [(moved, 1.3)]
-        arrows = [(text.xyann, text.xy) for text in ax.texts if text.arrow_patch]
-        assert arrows == [((before, y), (x, y)) for y, x in ((0, added), (1, added), (1.3, moved))]
-    assert figure.axes[0].get_xlim() == figure.axes[1].get_xlim()  # A point has one length in both panels.
+def test_the_finding_has_the_means_of_er_and_of_bis_networks_tested_twice():
+    numbers = dict(dataset="cifar10-lt", memory_size=200, n=3, F_training=73.0, F_running=73.0, F_published=76.0)
+    numbers |= dict(half_training=2.0, half_running=4.0)
+    rows = [numbers | dict(method="ER"), numbers | dict(method="BI bottom, published settings", F_running=41.0)]
+    (ax,) = plots.readings.tested_again(pd.DataFrame(rows)).axes
+    assert [x for x, _ in points(ax, "s")] == [73, 41] and [x for x, _ in points(ax, "o", filled=False)] == [73]
+    assert [x for x, _ in points(ax, "D")] == [76, 76]
+    assert [list(line.get_xdata()) for line in ax.lines if len(line.get_xdata()) == 2] == [[69, 77], [37, 45], [71, 75]]

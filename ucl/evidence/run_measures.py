@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
 from ucl.catalogue import WITHOUT_SCORE
 from ucl.config import Config, unique
@@ -28,7 +29,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 COMPARATORS: dict[str, dict[str, Any]] = {name: WITHOUT_SCORE[name].fields for name in ("ER", "CBR")}
 
 TESTED = ("training", "displaced", "running")
-"""The readings of the README's table: without scoring passes, with added ones, and as the run itself is tested."""
+"""The readings of the table of networks: without scoring passes, with added ones, and as the run itself is tested."""
 _TESTED_METHODS = ("ER", "CBR redraw", "BI bottom, published settings")
 
 
@@ -159,7 +160,8 @@ def moved_by_scoring(table: pd.DataFrame) -> pd.DataFrame:
     Returns:
         A row per stream and method, on the seeds that all three methods have: columns dataset, memory_size, method, n,
         and of each metric m ("A", "F"), in per cent, m_training, m_displaced, m_running and m_published, the mean that
-        the paper prints (NaN if none). Streams with fewer than two seeds are left out.
+        the paper prints (NaN if none); half_training and so on are half the widths of the 95 % intervals of F. Streams
+        with fewer than two seeds are left out.
     """
     measured = table[table["method"].isin(_TESTED_METHODS) & table["reading"].isin(TESTED)].dropna(subset=["A", "F"])
     rows = []
@@ -168,12 +170,14 @@ def moved_by_scoring(table: pd.DataFrame) -> pd.DataFrame:
         seeds = n_tests.index[n_tests == len(_TESTED_METHODS) * len(TESTED)]
         if len(seeds) < 2:
             continue
-        means = part[part["seed"].isin(seeds)].groupby(["method", "reading"])[["A", "F"]].mean()
+        groups = part[part["seed"].isin(seeds)].groupby(["method", "reading"])[["A", "F"]]
+        means, halves = groups.mean(), stats.t.ppf(0.975, len(seeds) - 1) * groups.sem()["F"]
         for method in _TESTED_METHODS:
             row = {"dataset": dataset, "memory_size": size, "method": method, "n": len(seeds)}
             for metric in ("A", "F"):
                 row |= {f"{metric}_{reading}": means.loc[(method, reading), metric] for reading in TESTED}
                 row[f"{metric}_published"] = paper.printed((dataset, size), method, metric)
-            rows.append(row)
+            rows.append(row | {f"half_{reading}": halves[method, reading] for reading in TESTED})
     numbers = [f"{metric}_{state}" for metric in "AF" for state in (*TESTED, "published")]
+    numbers += [f"half_{reading}" for reading in TESTED]
     return pd.DataFrame(rows, columns=["dataset", "memory_size", "method", "n", *numbers])

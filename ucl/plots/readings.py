@@ -9,7 +9,6 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from ucl.catalogue import READINGS, method_order
-from ucl.evidence.run_measures import TESTED
 from ucl.plots import rows
 from ucl.plots.style import color, legend, styled
 
@@ -20,8 +19,6 @@ _PARTS = {
     "retained": "earlier tasks\nat the end",
     "last": "last task",
 }
-_BELOW = 0.3  # how far a row's further marks are below its first, in rows
-_SHORTEST = 3.0  # points; a shorter arrow has no room between its marks
 _READINGS = {"displaced": ("o", True), "running": ("s", True), "memory+stream": ("o", False)}
 
 
@@ -85,47 +82,38 @@ def differences(effects: pd.DataFrame) -> Figure:
 
 
 @styled
-def moved_by_scoring(means: pd.DataFrame) -> Figure:
-    """Mean A and F of the same networks, before and after scoring passes moved the statistics that the test reads.
+def tested_again(means: pd.DataFrame) -> Figure:
+    """F of BI's networks, as the run tests them and with the statistics of training, next to ER's.
 
-    Hollow circles: the statistics of training. Filled circles: moved by the added passes of `displaced`. Squares, where
-    the run itself has scored: moved by its own passes. An arrow goes to each that is more than 3 points away. Hollow
-    diamonds: the paper's means.
+    Means with 95 % intervals. Hollow diamonds: the paper's means.
 
     Args:
         means: see `ucl.evidence.run_measures.moved_by_scoring`.
     """
-    streams = list(means.groupby(["dataset", "memory_size"], sort=False))
-    height = 1.9 + 0.42 * (len(means) + len(streams))
-    figure, axes = plt.subplots(1, 2, figsize=(10, height), sharex=True, sharey=True)
-    y, ticks, names = 0.0, [], []
-    for stream, group in streams:
-        ticks.append(y + (len(group) - 1) / 2)
-        names.append(f"{rows.stream_name(*stream)}\nn = {group['n'].iloc[0]}")
-        for row in group.to_dict("records"):
-            for ax, metric in zip(axes, "AF"):
-                before, *moved = (row[f"{metric}_{reading}"] for reading in TESTED)
-                shade, at = color(row["method"]), y
-                arrow = {"arrowstyle": "->", "color": shade, "lw": 1.6, "shrinkA": 4, "shrinkB": 4}
-                for reading, after in zip(TESTED[1:], moved, strict=True):
-                    if reading == "running" and after == before:  # The run has not scored.
-                        continue
-                    if abs(after - before) > _SHORTEST:
-                        ax.annotate("", (after, at), (before, at), arrowprops=arrow)
-                    ax.plot(before, at, "o", color=shade, mfc="white", ms=7)
-                    ax.plot(after, at, _READINGS[reading][0], color=shade, ms=7)
-                    at += _BELOW
-                ax.plot(row[f"{metric}_published"], at, "D", color="black", mfc="none", ms=6, alpha=0.7)
-            rows.text_of_row(axes[1], y, row["method"])
-            y += 1
-        y += 1
-        for ax in axes:
-            ax.axhline(y - 1, color="0.85", lw=0.8)
-    rows.name_rows(axes, "last accuracy A [%]", "last forgetting F [%]", ticks, names, y - 1)
-    for ax in axes:
-        ax.grid(axis="x", color="0.9")
-        ax.set_axisbelow(True)
-    handles = [rows.mark("o", False), rows.mark("o", True), rows.mark("s", True), rows.paper_mark()]
-    texts = ("statistics of training", "passes added (displaced)", "the run's own scoring (running)", "the paper")
-    figure.legend(handles, texts, loc="outside upper center", ncols=4)
+    bi = "BI bottom, published settings"
+    marks = {
+        ("ER", "running"): ("s", "ER"),
+        (bi, "running"): ("s", "BI, tested as in the reference implementation"),
+        (bi, "training"): ("o", "the same networks, with the statistics of training"),
+    }
+    streams, handles = means.groupby(["dataset", "memory_size"], sort=False), {}
+    figure, ax = plt.subplots(figsize=(5.5, 1.1 + 0.62 * len(streams)))
+    for y, (_, rows_of_stream) in enumerate(streams):
+        by_method = rows_of_stream.set_index("method")
+        for i, ((method, reading), (marker, text)) in enumerate(marks.items()):
+            row, at, shade = by_method.loc[method], y + 0.26 * (i - 1), color(method)
+            mean, half, filled = row[f"F_{reading}"], row[f"half_{reading}"], reading == "running"
+            ax.plot([mean - half, mean + half], [at, at], color=shade, lw=1.6, solid_capstyle="butt")
+            (handles[text],) = ax.plot(mean, at, marker, color=shade, mfc=shade if filled else "white", ms=6)
+            if filled:
+                ax.plot(row["F_published"], at, "D", color="black", mfc="none", ms=5, alpha=0.7)
+    names = [f"{rows.stream_name(*stream)}, n = {part['n'].iloc[0]}" for stream, part in streams]
+    ax.set_yticks(range(len(names)), names)
+    ax.set_ylim(len(names) - 0.45, -0.55)
+    ax.tick_params(axis="y", length=0)
+    ax.set_xlabel("last forgetting F [%]")
+    ax.grid(axis="x", color="0.9")
+    ax.set_axisbelow(True)
+    handles["the paper"] = rows.paper_mark()
+    figure.legend(list(handles.values()), list(handles), loc="outside upper left", fontsize=8)
     return figure

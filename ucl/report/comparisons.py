@@ -75,10 +75,8 @@ FINDING = [
     Comparison("EN minus CBR, `refresh=2`", EN_REFRESH, CBR, _ON_REFRESH, in_paper=True),
     Comparison("EN minus uniform, `refresh=2`", EN_REFRESH, NEW_NUMBERS, _ON_REFRESH),
 ]
-"""The comparisons behind the finding of README.md, planned by the protocol or exploratory."""
+"""The comparisons behind the finding, planned by the protocol or exploratory."""
 
-HEADLINE = [pair.name for pair in FINDING if pair.one in (BI, BI_PUBLISHED) and pair.other == ER]
-"""The names of the differences that README.md shows: BI minus ER."""
 ADVICE = [
     *(
         Comparison("EN minus CBR, `refresh=2`", EN_REFRESH, CBR, streams, in_paper=True)
@@ -90,7 +88,7 @@ ADVICE = [
         for config in (ER, CBR)
     ),
 ]  # fmt: skip
-"""The comparisons behind the advice of README.md."""
+"""The comparisons behind the advice."""
 
 OVER_CIFAR = [
     Comparison(f"{one.label} minus {other.label}", one, other, CIFAR, in_paper=True)

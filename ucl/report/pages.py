@@ -47,11 +47,7 @@ def tables(records: pd.DataFrame, full: Mapping[str, pd.DataFrame], folder: str 
     """
     used, compared = results.of_one_version(records), full["comparisons"]
     by_name = {name: compared[compared["table"] == name] for name in comparisons.GROUPS}
-    finding = by_name["finding"]
-    by_name |= {
-        "headline": finding[finding["difference"].isin(comparisons.HEADLINE) & (finding["metric"] == "F")],
-        "advice": by_name["advice"].query("metric == 'A'"),
-    }
+    by_name["advice"] = by_name["advice"].query("metric == 'A'")
     standings = leaderboard.standings(used, csv(folder, "leaderboard_costs"))
     return {
         **{name: for_readers(table) for name, table in by_name.items()},
