@@ -298,7 +298,7 @@ def test_the_names_of_medmnist_are_those_of_its_table():
 
 
 def test_a_known_name_wins_over_a_folder_here_and_a_path_over_the_data_folder(tmp_path, monkeypatch):
-    for folder in (tmp_path / name / label for name in ("digits", "cifar10", "faces", "x-lt") for label in "ab"):
+    for folder in (tmp_path / name / label for name in ("digits", "cifar10", "faces", "faces-lt") for label in "ab"):
         folder.mkdir(parents=True)
         for i in range(2):
             Image.new("L", (32, 32), i).save(folder / f"{i}.png")
@@ -309,8 +309,12 @@ def test_a_known_name_wins_over_a_folder_here_and_a_path_over_the_data_folder(tm
     assert load("cifar10", tmp_path).classes == load("cifar10-lt", tmp_path).classes == ("x", "y", "z")
     assert load("./digits").classes == load("faces").classes == load(Path("faces")).classes == ("a", "b")
     assert load("./digits-lt").name == "digits"
-    assert load("x-lt/").name == "x-lt" and Config(dataset="x-lt/").imbalance == 1
-    assert load("data.npz").n_classes == 3
+    assert load("faces-lt/").name == "faces-lt" and Config(dataset="faces-lt/").imbalance == 1
+    assert load("data.npz").n_classes == 3 and load("data-lt", tmp_path).name == "data"
+    write(tmp_path / "data-lt.npz")
+    write(tmp_path / "cifar10-lt.npz")
+    for name in ("faces-lt", "./faces-lt", tmp_path / "faces-lt", "data-lt", "cifar10-lt"):  # a set, or a long tail?
+        assert refusal(name, root=tmp_path).name == "dataset"
 
 
 def test_another_root_is_the_folder_of_names_and_temporary_files_but_not_of_paths(tmp_path, monkeypatch):
@@ -349,7 +353,8 @@ def test_the_list_of_sets_shows_which_are_here(tmp_path):
 
 
 def test_a_check_counts_images_classes_and_equal_images_of_each_split(tmp_path):
-    pixels = np.arange(200, 206, dtype=np.uint8).repeat(64).reshape(6, 8, 8)
+    # The SHA-256 of 5 x 5 pixels of 196 ends with a zero byte.
+    pixels = np.array([200, 201, 202, 196, 204, 205], np.uint8).repeat(25).reshape(6, 5, 5)
     pixels[5] = pixels[0]  # of class 0 and of class 1
     tested = pixels[1:4].copy()
     tested[1] = 9  # not a training image
@@ -360,7 +365,7 @@ def test_a_check_counts_images_classes_and_equal_images_of_each_split(tmp_path):
     sizes = facts.pop("sizes")
     assert sizes.to_dict("list") == {"train images": [4, 2], "test images": [1, 2]} and list(sizes.index) == ["0", "1"]
     assert facts == {
-        "name": "mine", "train images": 6, "test images": 3, "classes": 2, "image size": 8, "channels": 1,
+        "name": "mine", "train images": 6, "test images": 3, "classes": 2, "image size": 5, "channels": 1,
         "smallest class": 2, "largest class": 4, "test images that are also train images": 2,
         "train images in several classes": 2 - 1, "remarks": [],
     }  # fmt: skip

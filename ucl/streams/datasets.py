@@ -106,9 +106,16 @@ def provide(name: str, root: str | Path | None = None, image_size: int | None = 
         The path; None for digits and a function, which have none.
 
     Raises:
-        InputError: the name is unknown, there is no such file or folder, or the data can't be downloaded.
+        InputError: the name is unknown, there is no such file or folder, the data can't be downloaded, or a file or
+            folder has the name of a long-tailed version.
     """
     plain, path = plain_name(name), _path(name, root, image_size)
+    if path is not None and plain != name:
+        in_data_folder = sizes_of(plain) or not is_path(name)
+        same_name = data_folder(root) / f"{name}.npz" if in_data_folder else Path(os.path.expanduser(name))
+        if os.path.exists(same_name):
+            reason = f"names both {same_name} and the long-tailed {plain}"
+            raise InputError("dataset", name, f"{reason}; rename {same_name}, without -lt at the end")
     if path is None or os.path.exists(path):
         return path
     if not plain or is_path(plain):
@@ -185,7 +192,7 @@ def check(name: str, root: str | Path | None = None, image_size: int | None = No
     hashes = {}
     for split in splits:
         images, labels, patients = (getattr(data, f"{split}_{part}") for part in ("images", "labels", "patients"))
-        hashes[split] = [hashlib.sha256(image.tobytes()).digest() for image in images]
+        hashes[split] = [hashlib.sha256(image.tobytes()).hexdigest() for image in images]
         facts[f"{split} images"] = len(labels)
         sizes[f"{split} images"] = np.bincount(labels, minlength=data.n_classes)
         if patients is not None:
