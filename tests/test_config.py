@@ -266,6 +266,8 @@ def test_a_key_changes_with_each_field_that_can_change_the_result_and_with_no_ot
     config = Config(imbalance=0.1, **fields)
     if config.boundaries != "blurry":
         idle = idle | {"disjoint"} | ({"blur"} if config.boundaries == "clear" else set())
+    if config.method != "agem":
+        idle = idle | {"reference_batch"}
     if config.score == "MC" and config.uses_scores:
         idle = idle | VIEWS
     assert config.idle.keys() == idle and set(config.idle.values()) <= config.relevant.keys()
@@ -354,6 +356,7 @@ OUT_OF_RANGE = {  # a value below the range and one above it; literals, so that 
     "dropout": (-0.001, 1),
     "lr": (0, 100.001),
     "updates": (0, 1001),
+    "reference_batch": (-1, 10_000_001),
     "memory_size": (0, 10_000_001),
     "refresh": (0, 10_000_001),
     "smoothing": (0, 1.001),

@@ -164,6 +164,15 @@ def test_agem_takes_out_what_opposes_the_memory_gradient(opposes):
     assert_same(model, by_hand)
 
 
+@pytest.mark.parametrize(("given", "n"), [(0, 6), (4, 4), (256, 12)])
+def test_agems_reference_has_as_many_samples_as_asked_for_or_all_of_earlier_tasks(given, n):
+    memory = memory_of(new_batch(4, [0, 1] * 6), new_batch(3, [2, 3, 2], task=1))
+    model, by_hand = learnt(AGEM, BATCH, memory=memory, replay_seed=5, reference_batch=given)
+    slots = np.random.default_rng(5).choice(np.arange(12), n, replace=False)  # The others are of the batch's task.
+    agem_by_hand(by_hand, BATCH, new_batch(0, memory.labels[slots].tolist(), images=memory.images[slots]))
+    assert_same(model, by_hand)
+
+
 vectors = st.lists(st.floats(-100, 100, width=32).map(lambda v: 0.0 if abs(v) < 1e-4 else v), min_size=5, max_size=5)
 
 

@@ -256,7 +256,8 @@ METHODS = _named(
            "ucl.methods.replay:ExperienceReplay", population="uncertainty"),
     Method("agem", "A-GEM: the batch gradient, projected so that it never opposes a memory gradient "
            "(Chaudhry et al., 2019)",
-           "ucl.methods.replay:AGEM", label="A-GEM", rank=3, colour=_PURPLE, dash="-", in_paper=True),
+           "ucl.methods.replay:AGEM", label="A-GEM", rank=3, colour=_PURPLE, dash="-", in_paper=True,
+           uses=("reference_batch",)),
     Method("finetune", "plain SGD on the stream, no memory",
            "ucl.methods.replay:Finetune", label="Finetune", rank=4, colour=_GREY, in_paper=True, has_memory=False,
            dash=(0, (2, 3))),  # wide gaps: A-GEM's line is often just below it
@@ -270,6 +271,8 @@ METHODS = _named(
            "ucl.methods.replay:Finetune",  # joint training differs in its stream only
            label="Joint", rank=11, colour="#000000", has_memory=False),
 )
+METHOD_FIELDS = tuple(name for row in METHODS.values() for name in row.uses if name not in POLICY_FIELDS)
+"""The fields of `Config` that only some methods have."""
 
 NETWORKS = _named(
     Network("slim_resnet18", "ResNet-18 with 20 filters at the start (Lopez-Paz & Ranzato, 2017)",

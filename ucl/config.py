@@ -146,6 +146,7 @@ class Config(Fields):
                 idle["replay"] = "method"
         else:
             idle = dict.fromkeys((*catalogue.POLICY_FIELDS, *catalogue.MEMORY_FIELDS), "method")
+        idle |= {name: "method" for name in catalogue.METHOD_FIELDS if name not in method.uses}
         idle |= dict.fromkeys(network_row(self.model).ignores, "model")
         if self.tasks != "equal":
             idle["class_order"] = "tasks"

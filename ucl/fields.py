@@ -93,6 +93,9 @@ class Fields:
         "earlier": "images of earlier tasks only, as in the paper: the method knows the task's number",
         "all": "any image: no task number is needed"},
         "what is drawn from the memory for a batch; by default earlier with clear boundaries, otherwise all")
+    reference_batch: int = _field(0, range(0, 10_000_001),
+        "memory samples of agem's reference gradient, or all eligible ones if fewer; 0 is as many as batch_size; its "
+        "authors' code has 256")
     augmentation: str = _field("none",
         {"none": "the images as they are", "randaugment": "a random operation per image (Cubuk et al., 2020)"},
         "of batch and memory samples before each training step; with several updates, repeated augmented rehearsal "

@@ -30,7 +30,9 @@ class CoresetBuffer(UncertaintyBuffer):
     (`jaehong31/OCS`) uses the gradients of all weights. It also trains only on the selected half of each batch, and
     draws the memory at a task's end at random from the selected samples. Here every sample is learnt, and the measure
     decides which samples are kept. Tau is 1000, as in their runs on balanced CIFAR-100; on imbalanced CIFAR they use
-    10. The cost is one forward pass per candidate and per stored sample of earlier tasks.
+    10. With 1000, the measure is in effect the agreement with the memory: the other two terms, in [-2, 2] together,
+    only decide between candidates whose cosines with the memory differ by less than 0.004. The cost is one forward pass
+    per candidate and per stored sample of earlier tasks.
     """
 
     _task: int | None = None  # the task of the current batch

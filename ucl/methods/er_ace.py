@@ -18,7 +18,8 @@ class ERACE(Method):
     """ER-ACE: the loss of batch samples compares only the classes of their batch (Caccia et al., 2022).
 
     The loss is the cross-entropy of the batch over the classes in it, plus the cross-entropy of the memory samples over
-    all classes. New classes therefore do not push earlier classes away; only the replay separates them.
+    all classes, as in the authors' code; the paper's equation has those seen so far. New classes
+    therefore do not push earlier classes away; only the replay separates them.
 
     As in the authors' code (`pclucas14/AML`), batch and memory samples have separate passes, and the memory samples may
     be of the current task: without those, nothing would separate its classes from the earlier ones. In that code, the

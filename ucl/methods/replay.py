@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from ucl.buffers import Buffer
+from ucl.fields import check_fields
 from ucl.methods.method import Method, descend, gradient_of
 from ucl.models import Network
 from ucl.streams import Batch
@@ -19,7 +22,11 @@ class Finetune(Method):
 
 
 class ExperienceReplay(Method):
-    """Experience replay: the mean cross-entropy of one pass over batch and memory samples (Chaudhry et al., 2019)."""
+    """Experience replay: the mean cross-entropy of one pass over batch and memory samples (Chaudhry et al., 2019).
+
+    The code of repeated augmented rehearsal (`YaqianZhang/RepeatedAugmentedRehearsal`) adds the mean of the batch to
+    that of the memory samples instead, so that its steps are twice as long for as many samples of each.
+    """
 
     def update(self, model: Network, batch: Batch, buffer: Buffer | None) -> None:
         self._step(model, *self.with_replay(batch, buffer))
@@ -29,7 +36,23 @@ class AGEM(Method):
     """A-GEM: the batch gradient, projected on the half-space of a memory batch's gradient (Chaudhry et al., 2019).
 
     If the two gradients oppose each other, the component of the batch gradient along the memory gradient is removed.
+
+    Args:
+        *arguments, **named: those of `Method`.
+        reference_batch: number of memory samples whose gradient is the reference, or all of earlier tasks if these are
+            fewer; 0 is as many as the batch has images. The authors' code (`facebookresearch/agem`) takes 256.
     """
+
+    _reference_batch: int
+
+    def __init__(self, *arguments: Any, reference_batch: int = 0, **named: Any) -> None:
+        check_fields(reference_batch=reference_batch)
+        super().__init__(*arguments, **named)
+        self._reference_batch = reference_batch
+
+    def replay(self, batch: Batch, buffer: Buffer | None) -> tuple[Tensor, Tensor] | None:
+        """The memory samples of the reference gradient."""
+        return self.drawn(self._reference_batch or len(batch), batch.task, buffer)
 
     def update(self, model: Network, batch: Batch, buffer: Buffer | None) -> None:
         self._step(model, batch.images, batch.labels, *(self.replay(batch, buffer) or ()))
