@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.colors import to_rgb
+from matplotlib.text import Text
 from test_plots import assert_readable, diverged, of_memory, record_of, records_of, table_of, words_in
 
 import ucl
@@ -21,10 +22,55 @@ RUNS = table_of(records_of(seeds=(0, 1, 2))[::-1])  # out of order
 ORDERED = ["ER", "CBR", "A-GEM", "Finetune", "BI bottom", "BI top"]
 
 
-@pytest.mark.parametrize("name", [name for name in PICTURES if name != "differences"])
+@pytest.mark.parametrize("name", [name for name in PICTURES if name not in ("confusion", "differences")])
 def test_each_picture_has_each_method(name):
     text = "\n".join(words_in(ucl.plot(RUNS, name)))
     assert [label for label in ORDERED if label not in text] == []
+
+
+def with_predictions(folder, n_tasks, per_task, names, seed=0):
+    """A record whose network predicts the next class of the latest task for a third of the images of each class."""
+    order = np.random.default_rng(0).permutation(n_tasks * per_task)
+    labels, tasks = np.repeat(order, 3), np.repeat(np.arange(n_tasks), 3 * per_task)
+    predictions = np.array([np.where(tasks <= t, labels, -1) for t in range(n_tasks)])
+    for t, row in enumerate(predictions):
+        wrong = np.flatnonzero(tasks <= t)[::3]
+        row[wrong] = order[t * per_task + (wrong // 3 + 1) % per_task]
+    recall = np.array([[(row == labels)[labels == c].mean() for c in range(len(order))] for row in predictions])
+    recall[np.array([[tasks[labels == c][0] > t for c in range(len(order))] for t in range(n_tasks)])] = np.nan
+    record = replace(record_of("ER", seed, n_tasks), class_recall=recall, classes=names, class_order=order.tolist())
+    file = folder / f"{seed}.npz"
+    np.savez(file, predictions=predictions, labels=labels, key=record.config.key)
+    return replace(record, files={"predictions": str(file)})
+
+
+LONG = ["immature granulocytes (myelocytes)", "immature granulocytes (band cells)", *map(str, range(6))]
+
+
+@pytest.mark.parametrize(
+    ("n_tasks", "per_task", "names", "shown"),
+    [
+        (4, 2, LONG, {"67", "33"}),
+        (1, 6, LONG[:6], {"67", "33"}),
+        (8, 4, LONG * 4, {"67", "33", "100"}),
+    ],
+)
+def test_a_confusion_has_numbers_and_names_that_can_be_read(tmp_path, n_tasks, per_task, names, shown):
+    """More than 30 classes are summed to their tasks."""
+    figure = ucl.plot([with_predictions(tmp_path, n_tasks, per_task, names, seed) for seed in range(2)], "confusion")
+    assert_readable(figure)
+    assert min(text.get_fontsize() for text in figure.findobj(Text) if text.get_text()) >= 7
+    large = figure.axes[-2]
+    assert {text.get_text() for text in large.texts} - {""} == shown and "n = 2" in large.get_title()
+    assert len(large.get_yticklabels()) == (n_tasks if n_tasks * per_task > 30 else n_tasks * per_task)
+    assert len(figure.axes) == 2 + min(n_tasks - 1, 5) and figure.get_figwidth() == 5.5
+
+
+def test_a_confusion_shows_one_method_whose_runs_have_predictions(tmp_path):
+    record = with_predictions(tmp_path, 2, 2, LONG[:4])
+    for records in ([record_of("ER", n_tasks=2)], [record, record_of("BI top", n_tasks=2)]):
+        with pytest.raises(InputError):
+            ucl.plot(records, "confusion")
 
 
 def test_differences_have_each_method_except_the_one_that_is_subtracted():

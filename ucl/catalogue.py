@@ -334,6 +334,8 @@ PICTURES = _named(
         "ucl.plots.accuracy:accuracy_matrices"),
     Row("classes", "recall of each class at the end, one dot per seed: what happens to rare classes",
         "ucl.plots.accuracy:class_recall"),
+    Row("confusion", "true and predicted classes of one method after the tasks; needs runs with --predictions",
+        "ucl.plots.confusion:class_confusion"),
     Row("memory", "what the final memory holds: confidence and Bregman Information of its images",
         "ucl.plots.memory:score_distributions"),
     Row("differences", "each method minus one other in A and F: mean and 95 % interval of paired differences"),

@@ -137,7 +137,7 @@ COMPARE_EXAMPLES = """examples:
 
 PLOT = f"""Draw a picture of the records of a store. Methods have the same order and colours in every picture.
 
-All pictures but differences show one data set and memory size, and one setting per method.
+All pictures but differences show one data set and memory size, and one setting per method; confusion shows one method.
 
 pictures:
 {{pictures}}
@@ -147,6 +147,7 @@ pictures:
 PLOT_EXAMPLES = """examples:
   ucl plot accuracy                                    the store runs, as accuracy.png
   ucl plot figures/runs forgetting --where dataset=bloodcell memory_size=40 settings= --output forgetting.pdf
+  ucl plot confusion --where label=ER                  of runs that were measured with --predictions DIR
   ucl plot figures/runs differences --against "label=CBR settings=" --where dataset=bloodcell 'not refresh > 1'"""
 
 REPRODUCE = """Execute notebooks with papermill, one process each, and write HTML pages.

@@ -52,7 +52,7 @@ class RunFiles(Listener):
         given = {kind: Path(folder) for kind, folder in folders.items() if folder is not None}
         self.paths = {kind: folder.absolute() / (name + _ENDINGS[kind]) for kind, folder in given.items()}
         self._facts: dict[str, Any] = {
-            "experiment": config.without_further_tests.experiment,
+            "key": config.without_further_tests.key,
             "classes": list(dataset.classes),
         }
         shape = [dataset.n_classes, dataset.channels, dataset.image_size]

@@ -83,7 +83,7 @@ def load(source: Any, task: int | None = None, device: torch.device | str = "cpu
         task = len(source.accuracy) - 1 if task is None else task
         file = file_of(source.files["weights"], task)
         accuracy = source.accuracy[task : task + 1]
-        tested = [source.config.without_further_tests.experiment, *accuracy[accuracy == accuracy]]
+        tested = [source.config.without_further_tests.key, *accuracy[accuracy == accuracy]]
     else:
         raise InputError("weights", source.name, "the run was measured without them; give ucl.run a folder: weights=")
     try:
@@ -91,7 +91,7 @@ def load(source: Any, task: int | None = None, device: torch.device | str = "cpu
         model, shape, state = saved["model"], saved["shape"], saved["state"]
     except Exception as error:  # A damaged file can raise any error.
         raise InputError("weights", str(file), f"can't be read ({one_line_with_type(error, 100)})") from None
-    if tested and tested != [saved["experiment"], *saved["accuracy"]]:
+    if tested and tested != [saved["key"], *saved["accuracy"]]:
         raise InputError("weights", str(file), "is of another run than the record, or of another task")
     own = model if is_user_object(model) else ""
     with seeded_draws(0, "cpu"):  # the new weights are replaced, and the caller's generators stay as they are

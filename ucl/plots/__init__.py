@@ -9,6 +9,7 @@ from ucl.plots.accuracy import (
     accuracy_over_stream,
     class_recall,
 )
+from ucl.plots.confusion import class_confusion
 from ucl.plots.memory import (
     class_shares,
     memory_over_time,
@@ -27,6 +28,7 @@ __all__ = [
     "accuracy_matrices",
     "accuracy_over_batches",
     "accuracy_over_stream",
+    "class_confusion",
     "class_recall",
     "class_shares",
     "color",

@@ -6,7 +6,7 @@
 - labels (N,): the true labels; the name of label c is `classes[c]`.
 - tasks (N,): the task of each image, from 0.
 - classes (C,): the names of the classes.
-- experiment: identifies the run, see `ucl.Config.experiment`.
+- key: identifies the run, see `ucl.Config.key`.
 
 The images have the order of the stream: class after class in the order of `Record.class_order`, and within a class the
 order of the data set's test images (of those that remain, with `Config.long_tailed_test`).
@@ -35,7 +35,7 @@ def confusion(record: Record) -> np.ndarray:
     path, n_classes = record.files["predictions"], len(record.classes)
     try:
         with np.load(path) as file:
-            predictions_TN, labels_N, experiment = (file[name] for name in ("predictions", "labels", "experiment"))
+            predictions_TN, labels_N, key = (file[name] for name in ("predictions", "labels", "key"))
     except Exception as error:  # A damaged file can raise any error.
         raise InputError("predictions", path, f"can't be read ({one_line_with_type(error, 100)})") from None
     counts = np.zeros((len(predictions_TN), n_classes, n_classes), int)
@@ -44,6 +44,6 @@ def confusion(record: Record) -> np.ndarray:
     with np.errstate(invalid="ignore"):
         recall = np.diagonal(counts, axis1=1, axis2=2) / counts.sum(2)
     same = np.array_equal(recall, record.class_recall, equal_nan=True)
-    if experiment != record.config.without_further_tests.experiment or not same:
+    if key != record.config.without_further_tests.key or not same:
         raise InputError("predictions", path, "is of another run than the record")
     return counts
