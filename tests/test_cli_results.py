@@ -141,6 +141,20 @@ def test_what_cannot_be_shown_is_refused_in_one_line(store, tmp_path, cli, monke
     assert files(tmp_path) == before
 
 
+def test_names_with_control_characters_or_not_in_utf_8_are_printed_saved_and_drawn_escaped(tmp_path, cli):
+    record = record_of("ER", dataset="zoo/an\x1b[1mimals\udce9")
+    record.classes[0], record.class_recall[:, 0] = "new\nline\r\x1b[31m\udce9", 0
+    RecordStore(tmp_path / "runs").save(record)
+    for typed in (
+        ["results", tmp_path / "runs", "--output", tmp_path / "table.csv"],
+        ["plot", tmp_path / "runs", "classes", "--output", tmp_path / "classes.png"],
+        ["results", tmp_path / "runs", "--where", "dataset=an\x1b[1mimals\udce9"],
+    ):
+        code, out, err = cli(*typed)
+        assert (code, err) == (0, "") and all(character.isprintable() for character in out.replace("\n", ""))
+    assert r"(new\nline\r\x1b[31m\udce9)" in str(record) and "an\x1b" not in str(record)
+
+
 def test_a_grid_file_is_swept_with_curves_and_shown(here, cli):
     fields = "dataset: tiny.npz\nn_tasks: 2\nmemory_size: 8\npopulation: reservoir\n"
     (here / "grid.yaml").write_text(fields + "lr: [1e-1, 0.05]\nseed: [0, 1]\n")

@@ -7,6 +7,7 @@ import pytest
 
 import ucl
 from ucl import Config, InputError
+from ucl.machine.yaml_form import from_yaml
 
 GRID = {"dataset": "digits", "score": ["BI", "EN"], "lr": [0.1, 0.05], "seed": [0, 1, 2]}
 
@@ -49,6 +50,15 @@ def test_what_yaml_reads_as_text_stays_text_except_numbers_with_an_exponent(tmp_
     assert [run.lr for run in runs[:3]] == [0.001, 20.0, 5.0]
 
 
+def test_plain_values_are_those_of_yaml_1_2():
+    assert from_yaml("[010, 0o10, 0x1F, -7, 1:30, 1_0, no, ON, ~, .5, 1., -.inf, TRUE, 2020-01-01, null]") == [
+        *(10, 8, 31, -7, "1:30", "1_0", "no", "ON", None, 0.5, 1.0, float("-inf"), True, "2020-01-01", None)
+    ]
+    assert from_yaml("") is None and from_yaml("{a: , b: &x {c: 1}, d: *x, <<: *x}") == {
+        **{"a": None, "b": {"c": 1}, "d": {"c": 1}, "c": 1}
+    }
+
+
 def test_grids_may_share_fields_and_replace_some_of_them(tmp_path):
     (tmp_path / "grid.yaml").write_text("- &base\n  lr: 0.2\n  score: EN\n- <<: *base\n  lr: 0.3\n")
     assert [(run.score, run.lr) for run in ucl.grid(tmp_path / "grid.yaml")] == [("EN", 0.2), ("EN", 0.3)]
@@ -89,7 +99,10 @@ def test_a_value_that_equals_a_default_stays_when_other_fields_are_replaced(tmp_
         ("- seed: 0\n- {lr: 0.1, lr: 0.2}", "lr"),
         ('[{"lr": 0.1}, {"seed": 0, "lr": 0.1, "seed": 1}]', "seed"),
         ("- 3", "mapping"),
-        ("2020-01-01: 3", "datetime.date(2020, 1, 1)"),
+        ("2020-01-01: 3", "2020-01-01"),
+        ("seed: !!bool 3", "'3'"),
+        ("lr: &a [&b [1, 2], *b]", "line 1"),  # An alias in an anchored value may be repeated without end.
+        ("readings: yes", "readings='yes'"),
         ("score: [BI, MC]\ndropout: 0", "dropout=0"),
         ("seed: [0, -1]", "seed=-1"),
         ("score: BI, EN", "score='BI, EN'"),

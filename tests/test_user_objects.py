@@ -103,7 +103,6 @@ def test_the_working_folder_is_searched_last(working):
     logits_PNC = torch.randn(12, 3, 5)
     assert torch.equal(resolve("mine:spread")(logits_PNC), logits_PNC.softmax(-1).amax(-1).std(0))
     assert sys.path.count(str(working)) == 1 and sys.path[-1] == str(working)
-    assert resolve("statistics:mean").__module__ == "statistics"
     assert torch.equal(resolve("mine:later")(logits_PNC), logits_PNC.amax(-1) * 3)
     assert resolve("torch.nn.functional:relu") is torch.nn.functional.relu
 
@@ -272,7 +271,9 @@ REFUSED = {
     "mine:gone": "'gone'",
     "mine:spred": "'spread'",
     "mine.py:spread": "mine.py",
-    "statistics:spread": "'spread'",
+    "statistics:spread": "of Python itself",  # also if the working folder has a statistics.py
+    "builtins:eval": "of Python itself",
+    "torch:os.system": "of Python itself",
     "lacks:f": "lacks.py, line 2",
     "divides:f": "divides.py, line 4",
     "torn:f": "torn.py, line 1",

@@ -78,12 +78,15 @@ def load(field: str, path: str, kind: str = "function") -> Any:
     """The object of a path, without its arguments; a module whose sources have changed is imported again.
 
     Raises:
-        InputError: it does not exist, or its module cannot be imported.
+        InputError: it does not exist or is one of Python's own, or its module cannot be imported.
     """
     module, name, _ = parsed(field, path)
+    reason = "is an object of Python itself; give your own, in a file that is not named like a module of Python"
+    if _is_of_python(module):
+        raise InputError(field, path, reason)
     try:
         _import_current(module)
-        return pkgutil.resolve_name(f"{module}:{name}")
+        value = pkgutil.resolve_name(f"{module}:{name}")
     except (Exception, SystemExit) as error:  # The module's own code has run, so any error is possible.
         line = line_of(error)
         if line or isinstance(error, SyntaxError):
@@ -93,6 +96,14 @@ def load(field: str, path: str, kind: str = "function") -> Any:
         hint = f"did you mean {guesses[0]!r}? " if guesses else ""
         advice = f"give package.module:{kind}, importable from the working folder, {os.getcwd()}"
         raise InputError(field, path, f"{error}; {hint}{advice}") from None
+    is_plain = inspect.isfunction(value) or inspect.isbuiltin(value) or inspect.isclass(value)
+    if is_plain and _is_of_python(value.__module__ or ""):  # such as torch:os.system
+        raise InputError(field, path, reason)
+    return value
+
+
+def _is_of_python(module: str) -> bool:
+    return module.partition(".")[0] in sys.stdlib_module_names
 
 
 def _import_current(module: str) -> None:
@@ -198,7 +209,7 @@ def _location(module: str) -> str:
 def _is_installed(module: str) -> bool:
     """Whether a module is of this package, of Python or of an installed package."""
     top = module.partition(".")[0]
-    if top in ("", "ucl") or top in sys.stdlib_module_names:
+    if top in ("", "ucl") or _is_of_python(top):
         return True
     return any(is_of_a_library(_location(name)) for name in (top, module))  # A namespace package has no file.
 

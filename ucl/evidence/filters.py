@@ -55,8 +55,8 @@ def where(records: pd.DataFrame | Iterable[Record], *texts: str, name: str = "wh
         for part in parts(text):
             selected = records[_holds(records, part, name)]
             if selected.empty:
-                available = [f"{column} is {listed(values(records, column))}" for column in names(part)]
-                raise InputError(name, part, f"no run has it; {'; '.join(available)}")
+                available = [f"{column} ({listed(values(records, column))})" for column in names(part)]
+                raise InputError(name, part, f"no run meets this; values in the runs: {', '.join(available)}")
             records = selected
     return records
 
@@ -101,7 +101,8 @@ def _holds(records: pd.DataFrame, part: str, name: str) -> list[bool]:
         one_of(name, str(error).split("'")[1], NAMES, "name in a condition")
         raise
     except Exception as error:  # whatever pandas raises, the text is what cannot be used
-        reason = f"not a condition ({error}); give NAME=VALUE or a query, such as dataset=bloodcell or 'seed < 5'"
+        why = getattr(error, "msg", error)  # without the file and line of a SyntaxError
+        reason = f"not a condition ({why}); give NAME=VALUE or a query, such as dataset=bloodcell or 'seed < 5'"
         raise InputError(name, part, reason) from None
 
 
@@ -112,6 +113,6 @@ def _equal(cell: Any, value: str) -> bool:
     if isinstance(cell, bool):
         return str(cell).lower() == value.lower()
     try:
-        return as_text(cell) == value or float(cell) == float(value)
+        return value in (as_text(cell), str(cell)) or float(cell) == float(value)
     except (TypeError, ValueError):
         return False

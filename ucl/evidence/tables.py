@@ -203,7 +203,7 @@ def save(table: pd.DataFrame, path: str | Path) -> list[Path]:
     endings = {ending: path} if ending in written else {end: f"{path}{end}" for end in written}
     for end, file in endings.items():
         Path(file).parent.mkdir(parents=True, exist_ok=True)
-        Path(file).write_bytes(written[end].encode())
+        Path(file).write_bytes(written[end].encode(errors="backslashreplace"))
     return [Path(file) for file in endings.values()]
 
 

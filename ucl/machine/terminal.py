@@ -8,13 +8,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from ucl.fields import as_text
+
 
 def show_note(message: object) -> None:
     """Print a remark in one line to standard error, above a progress bar if there is one."""
     from tqdm import tqdm
 
     with suppress(BrokenPipeError):  # The reader of the lines has ended; the runs have not.
-        tqdm.write(f"ucl: {message}", sys.stderr)
+        tqdm.write(f"ucl: {as_text(message)}", sys.stderr)
 
 
 def show_warning(message: Warning | str, *_: object, **__: object) -> None:
@@ -54,7 +56,7 @@ def progress_bar(total: int, name: str, show: bool | None) -> Any:
     if show is None:
         show = in_notebook or sys.stderr.isatty()
     bar = tqdm if in_notebook and show else terminal_bar
-    return bar(total=total, desc=name, unit=" batches", mininterval=1.0, disable=not show)
+    return bar(total=total, desc=as_text(name), unit=" batches", mininterval=1.0, disable=not show)
 
 
 def duration(seconds: float) -> str:
@@ -69,6 +71,7 @@ def duration(seconds: float) -> str:
 
 def text_table(head: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> str:
     """A table as text with aligned columns: the first `left` columns at the left, the others, numbers, at the right."""
+    rows = [list(map(as_text, row)) for row in rows]
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     lines = []
     for row in (head, *rows):

@@ -90,7 +90,8 @@ def score_distributions(records: Sequence[Record]) -> Figure:
 
     A curve is the share of images with at most a value (the empirical distribution function), which depends on neither
     bins nor a bandwidth. The axis of the Bregman Information is linear below 0.1 and logarithmic above. Records without
-    a memory are not drawn. Runs that failed (`Record.failure`) are left out, and the legend says how many.
+    a memory are not drawn. Runs that failed (`Record.failure`) are left out, and the legend says how many. So are
+    images whose logits are not finite.
 
     Raises:
         InputError: there are no records, none has a memory, or those of a method differ in more than the seed.
@@ -105,14 +106,13 @@ def score_distributions(records: Sequence[Record]) -> Figure:
     for label, runs in by_label(records).items():
         for ax, column in zip(axes, ("confidence", "bregman_information")):
             values = [value for record in runs if not record.failure for value in record.memory[column]]
-            if values:
-                sns.ecdfplot(values, ax=ax, color=color(label), ls=dash(label), label=label)
-            else:  # no curve, only a name in the legend
-                ax.plot([], [], color=color(label), ls=dash(label), label=label)
+            sns.ecdfplot(np.array(values, float), ax=ax, color=color(label), ls=dash(label), label=label)
     axes[0].set(xlabel="confidence (mean of 12 views)", ylabel="share of images\nwith at most this value")
     axes[1].set(xlabel="Bregman Information [nats]\n(logarithmic above 0.1)", xlim=(0, None))
     axes[1].set_xscale("symlog", linthresh=0.1)
-    legend(figure, axes[0].lines, list(names_of(records).values()))
+    names = names_of(records)
+    handles = [plt.Line2D([], [], color=color(label), ls=dash(label)) for label in names]  # also without a curve
+    legend(figure, handles, list(names.values()))
     name_mixed_arithmetic(figure, records)
     return figure
 

@@ -16,7 +16,7 @@ import numpy as np
 from ucl import metrics
 from ucl.config import Config
 from ucl.errors import one_line_with_type
-from ucl.fields import classes_in, decimal
+from ucl.fields import as_text, classes_in, decimal
 from ucl.records.measures import COLUMNS, Anytime, Reading, accuracy_so_far, to_lists
 
 FORMAT = 1  # version of the record format, stored in each record
@@ -99,7 +99,7 @@ class Record:
             balanced = " (balanced)" if self.config.balanced_accuracy else ""
             A, F = decimal(100 * self.last_accuracy), decimal(100 * self.last_forgetting)
             results += [f"A {A} %{balanced}", f"F {F} %"]
-        return f"<Record {self.name}: {', '.join(results)}>"
+        return as_text(f"<Record {self.name}: {', '.join(results)}>")
 
     def __str__(self) -> str:
         lines = [self.name, "accuracy in per cent on each task (columns) after each task (rows):"]
@@ -114,7 +114,7 @@ class Record:
         seconds = f"{self.timing['total']:.1f} s, {1000 * self.seconds_per_batch:.1f} ms per batch"
         lines += [seconds + ("" if peak is None else f", peak memory {peak} MiB")]
         lines += [f"warning: {self.warning}"] if self.warning else []
-        return "\n".join(lines)
+        return "\n".join(map(as_text, lines))
 
     @property
     def name(self) -> str:

@@ -25,13 +25,17 @@ _FOLDERS = ("store", "output")  # parameters of notebooks
 # notice the end of papermill within a second, but not during a long call.
 _STOPPED = 75
 _PAPERMILL = f"""
-import os, sys, threading
+import sys
+sys.path[:] = filter(None, sys.path)  # not the working folder, where a random.py would replace Python's own
+import os, threading
 
 def end_with_input():
     os.read(0, 1)
     import psutil
     for process in psutil.Process().children(recursive=True):
         process.kill()
+    if os.path.exists(sys.argv[2]):
+        os.remove(sys.argv[2])
     os._exit({_STOPPED})
 
 threading.Thread(target=end_with_input, daemon=True).start()
@@ -150,7 +154,6 @@ def _execute(path: Path, parameters: Mapping[str, Any], folder: Path, threads: i
         printed = stderr.read().decode(errors="replace").split("\n")
     seconds = time.perf_counter() - begin
     if status == _STOPPED:
-        part.unlink(missing_ok=True)
         return Outcome(path.stem, seconds, "stopped", done)
     last_line = next((line for line in reversed(printed) if line.strip()), "failed without an error message")
     error = "" if status == 0 else _error_of(part) or last_line

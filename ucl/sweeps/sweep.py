@@ -17,6 +17,7 @@ import torch
 from ucl.assembly import find_user_object
 from ucl.config import Config, unique
 from ucl.errors import MOST_AT_ONCE, InputError, first_of, whole_number
+from ucl.fields import as_text
 from ucl.machine import checkpoints
 from ucl.machine.hardware import resolve_device
 from ucl.records import Record, RecordStore
@@ -49,7 +50,7 @@ class SweepError(RuntimeError):
             names.setdefault(error, []).append(name)
         n, others = len(self.failures), len({record.config.key for record in self.records})
         lines = [f"{n} {'run' if n == 1 else 'runs'} failed; records of the other runs: {others}"]
-        lines += [f"  {first_of(alike)}: {error}" for error, alike in names.items()]
+        lines += [as_text(f"  {first_of(alike)}: {error}") for error, alike in names.items()]
         return "\n".join(lines)
 
 
