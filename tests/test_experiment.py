@@ -6,6 +6,7 @@ import os
 import random
 import subprocess
 import sys
+import threading
 from functools import cache
 from pathlib import Path
 
@@ -268,6 +269,48 @@ def test_the_random_state_of_the_caller_stays_as_it_was(small, how):
     assert all(np.array_equal(a, b) for a, b in zip(np.random.get_state(), before[1], strict=True))
     assert random.getstate() == before[2]
     assert flags == (torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark, torch.is_grad_enabled())
+
+
+MODES = {
+    "autocast": lambda: torch.autocast("cpu", torch.bfloat16),
+    "no gradients": torch.no_grad,
+    "inference": torch.inference_mode,
+    "default device": lambda: torch.device("meta"),
+}
+
+
+@pytest.mark.parametrize("modes", MODES.values(), ids=MODES)
+def test_the_modes_of_the_caller_have_no_effect_and_return(small, modes):
+    def current():
+        flags = torch.is_autocast_enabled("cpu"), torch.is_autocast_cache_enabled(), torch.is_inference_mode_enabled()
+        return *flags, torch.is_grad_enabled(), torch.get_default_dtype(), torch.get_default_device()
+
+    try:
+        torch.set_default_dtype(torch.float64)
+        with modes():
+            before = current()
+            record = ucl.run(small.replace(population="reservoir"), device="cpu", progress=False)
+            with pytest.raises(InputError):
+                ucl.run(small.replace(memory_size=3), device="cpu", progress=False)
+            assert current() == before
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert record.results == measured(small.replace(population="reservoir")).results
+
+
+def test_runs_in_several_threads_do_not_share_their_draws(small):
+    configs = [small.replace(score="ucl.scorers:uniform", seed=seed) for seed in range(2)]
+    records = {}
+
+    def run(config):
+        records[config] = ucl.run(config, device="cpu", progress=False)
+
+    threads = [threading.Thread(target=run, args=[config]) for config in configs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [records[config].results for config in configs] == [measured(config).results for config in configs]
 
 
 # --- the memory ---

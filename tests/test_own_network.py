@@ -2,6 +2,7 @@
 
 import copy
 import threading
+import warnings
 
 import pytest
 import torch
@@ -156,6 +157,13 @@ def test_dropout_stays_active_on_request_only():
     assert model.dropout_rate == 0.2
     assert not torch.equal(active.logits(x_NCHW), active.logits(x_NCHW))
     assert torch.equal(idle.logits(x_NCHW), idle.logits(x_NCHW))
+
+
+@pytest.mark.parametrize("last", [nn.Softmax(1), nn.LogSoftmax(1), nn.Sigmoid(), nn.ReLU()])
+def test_a_network_that_ends_with_a_softmax_is_warned_of(last):
+    with warnings.catch_warnings(record=True) as reported:
+        wrapped(lambda *shape: nn.Sequential(Grouped(*shape), last))
+    assert len(reported) == isinstance(last, nn.Softmax)
 
 
 def test_a_network_of_the_package_with_another_forward_is_refused():

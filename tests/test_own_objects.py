@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from conftest import assert_refused, needs_bfloat16
 
 import ucl
@@ -116,6 +117,89 @@ def test_user_code_that_draws_from_any_global_generator_repeats(here):
     np.random.seed(3)
     assert ucl.run(config, device="cpu", progress=False).results == first.results
     assert (random.random(), np.random.rand()) == (random.Random(3).random(), np.random.RandomState(3).rand()) != drawn
+
+
+# What a run leaves to the next one, and what its parts leave to one another
+
+ONCE = """
+import functools, torch, ucl
+from torch import nn
+from mine import F, Growing, Grouped, Method, batch_normed
+
+cached = functools.cache(batch_normed)
+body, pool = nn.Conv2d(1, 8, 3, 2, 1), nn.AdaptiveAvgPool2d(4)
+counts = Growing()
+torch.set_default_dtype(torch.float64)
+
+def on_a_body(n_classes, *shape):
+    return nn.Sequential(body, pool, nn.Flatten(), nn.Linear(128, n_classes))
+def pooled(n_classes, channels, size):
+    return nn.Sequential(nn.Conv2d(channels, 8, 3, 2, 1), pool, nn.Flatten(), nn.Linear(128, n_classes))
+def after_a_run(*shape):
+    config = ucl.Config(dataset="tiny.npz", n_tasks=2, method="finetune", model="mine:Grouped")
+    ucl.run(config, device="cpu", progress=False)
+    return Grouped(*shape)
+
+class Sick(Grouped):
+    steps = 0
+    def forward(self, x):
+        self.steps += self.training
+        logits = super().forward(x)
+        return logits if self.training or self.steps < 4 else logits.index_fill(0, torch.tensor([0]), torch.nan)
+
+class Copies(Method):
+    def update(self, model, batch, buffer):
+        images, labels = (values.clone() for values in self.with_replay(batch, buffer))
+        self.descend(model, F.cross_entropy(model(images.fill_(7)), labels.fill_(1)))
+class Fills(Method):
+    def update(self, model, batch, buffer):
+        images, labels = self.with_replay(batch, buffer)
+        self.descend(model, F.cross_entropy(model(images.fill_(7)), labels.fill_(1)))
+"""
+
+
+@pytest.fixture
+def measured(here):
+    """A run with objects of `ONCE`."""
+    Path("once.py").write_text(ONCE)
+
+    def call(**fields):
+        return ucl.run(Config(**{**BASE, "population": "reservoir", **fields}), device="cpu", progress=False)
+
+    return call
+
+
+@pytest.mark.parametrize("name", ["cached", "on_a_body"])
+def test_a_network_that_an_earlier_run_may_have_trained_is_refused(measured, name):
+    measured(model=f"once:{name}")
+    with pytest.raises(ucl.InputError) as refusal:
+        measured(model=f"once:{name}", seed=1)
+    assert refusal.value.name == "model" and "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("fields", [dict(model="once:pooled"), dict(population="uncertainty", score="once:counts")])
+def test_what_else_outlives_a_run_does_not_change_the_next_one(measured, fields):
+    assert measured(**fields).results == measured(**fields).results
+    assert torch.get_default_dtype() == torch.float32  # The module set another one.
+
+
+def test_a_run_within_a_run_changes_nothing(measured):
+    assert measured(model="once:after_a_run").results == measured().results
+
+
+@pytest.mark.parametrize(
+    "fields", [{}, *(dict(method=name) for name in ("finetune", "derpp")), dict(population="rainbow")]
+)
+def test_a_test_without_an_answer_is_divergence(measured, fields):
+    with pytest.warns(UserWarning, match="diverged during"):
+        record = measured(**fields, model="once:Sick")
+    assert record.failure == "diverged" and np.isnan(record.accuracy[record.diverged_after :]).all()
+    assert ucl.Record.from_json(record.to_json()).results == record.results
+
+
+def test_a_method_that_writes_into_its_batch_changes_no_memory(measured):
+    written, copied = (measured(memory_size=40, method=f"once:{name}") for name in ("Fills", "Copies"))
+    assert written.results == copied.results
 
 
 # Arguments in the path

@@ -453,3 +453,13 @@ def test_displaced_passes_are_in_the_arithmetic_of_the_runs_scoring(uncertain, m
     record = run(config)
     assert used == [expected] * 2
     assert record.arithmetic == ("bfloat16" if config.uses_scores else "")
+
+
+def test_a_reading_without_an_answer_is_left_out_with_a_warning(tiny, monkeypatch):
+    def spoil(probe, *_):
+        [*probe.parameters()][-1].fill_(torch.nan)
+
+    monkeypatch.setattr(readings, "displace_statistics", spoil)
+    with pytest.warns(UserWarning, match="displaced"):
+        record = ucl.run(tiny.replace(readings=True), device="cpu", progress=False)
+    assert record.diverged_after is None and set(record.readings) == STATISTICS.keys() - {"displaced"}

@@ -380,3 +380,14 @@ def test_joint_training_mixes_the_images_of_all_tasks_and_nothing_else():
         assert set(mixed.host_labels.tolist()) == {0, 1, 2, 3}
         assert mixed.labels.tolist() == mixed.host_labels.tolist() == images.train_labels[mixed.positions].tolist()
         assert indices_in(mixed.images, TRAIN) == mixed.positions.tolist()
+
+
+def test_a_change_of_a_batch_in_place_changes_nothing_else():
+    data = dataset([12, 9, 8, 12])
+    written, other = (ClassIncrementalStream(data, n_tasks=2, batch_size=4) for _ in range(2))
+    for batch in (batch for task in written for batch in task):
+        batch.images.fill_(7)
+        batch.labels.fill_(0)
+        batch.host_labels[:] = 0
+    assert images_learnt(written) == images_learnt(other) and labels_learnt(written) == labels_learnt(other)
+    assert all(np.array_equal(*(task.host_labels for task in tasks)) for tasks in zip(written, other, strict=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ from ucl.catalogue import SMALLEST_IMAGE, is_user_object, method_row, policy_row
 from ucl.config import Config
 from ucl.errors import InputError
 from ucl.evaluation.accuracy import DROPOUT_PASSES
-from ucl.machine.determinism import seed_for, seeded_draws
+from ucl.machine.determinism import default_modes, seed_for, seeded_draws
 from ucl.machine.hardware import scoring_dtype
 from ucl.methods import METHODS, Method
 from ucl.models import Network, OwnNetwork
@@ -34,6 +35,7 @@ class Parts(NamedTuple):
     method: Method
 
 
+@default_modes()
 def assemble(
     config: Config,
     dataset: datasets.ImageDataset,
@@ -42,7 +44,8 @@ def assemble(
 ) -> Parts:
     """The parts of a run before the first batch.
 
-    A loop over them repeats `ucl.run` bit for bit within `ucl.machine.determinism.repeatable`.
+    A loop over them repeats `ucl.run` bit for bit within `ucl.machine.determinism.repeatable`. Outside, only the parts
+    are independent of the caller's modes, such as an autocast, and of its global generators; the loop is not.
 
     Args:
         config: the experiment.
@@ -204,6 +207,8 @@ def build_scorer(config: Config, device: torch.device | str = "cpu") -> Scorer:
         n_draws=config.n_draws,
         dtype=scoring_dtype(config, torch.device(device)),
     )
-    score = scorers.resolve(config.score)
+    path = config.score if is_user_object(config.score) else ""
+    # An object with state would otherwise go on with that of an earlier run.
+    score = user_objects.call("score", path, copy.deepcopy, scorers.resolve(config.score))
     averaging = config.averaging if score_row(config.score).of_probabilities else "scores"
-    return Scorer(score, passes, averaging, path=config.score if is_user_object(config.score) else "")
+    return Scorer(score, passes, averaging, path=path)

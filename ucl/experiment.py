@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,9 +19,9 @@ from ucl.config import Config
 from ucl.errors import InputError, exits_are_failures
 from ucl.evaluation.run_files import RunFiles
 from ucl.evaluation.run_tests import Curves, FinalMemory, RunTests
-from ucl.listeners import Checkpoint, Divergence, Listeners, Progress, StopRun
+from ucl.listeners import Checkpoint, Diverged, Divergence, Listeners, Progress
 from ucl.machine.clock import Clock
-from ucl.machine.determinism import GlobalGenerators, repeatable
+from ucl.machine.determinism import GlobalGenerators, default_modes, repeatable
 from ucl.machine.hardware import commit, environment, package_hash, resolve_device, scoring_dtype
 from ucl.machine.terminal import progress_bar
 from ucl.records import Record
@@ -29,6 +29,7 @@ from ucl.streams import datasets
 
 
 @exits_are_failures()
+@default_modes()
 def run(
     config: Config,
     device: str = "auto",
@@ -62,7 +63,8 @@ def run(
 
     Returns:
         The record. It is not stored: see `ucl.RecordStore` and `ucl.sweep`. If the network diverges, the run ends after
-        that task with a warning, and `Record.diverged_after` is the number of the task.
+        that task with a warning, and `Record.diverged_after` is the number of the task. The caller's modes and global
+        generators neither enter the run nor change. In a process, a run waits for the end of one in another thread.
 
     Raises:
         InputError: (a ValueError) the data, the device or a field of the configuration can't be used.
@@ -88,9 +90,13 @@ def run(
             listeners = Listeners([Progress(bar), Divergence(model, buffer), tests])
             listeners += [Curves(curves, tests.evaluation, config.balanced_accuracy)] if curves is not None else []
             listeners += [files, saved, FinalMemory(config, model, buffer)]
-            with suppress(StopRun):
+            diverged_after = None
+            try:
                 _learn(config, parts, n_learnt, listeners, clock)
-        record = Record(config=config, **listeners.finish(), **inputs.entries(parts))
+            except Diverged as stop:
+                diverged_after = stop.task.number
+        facts = {**listeners.finish(), **inputs.entries(parts), "diverged_after": diverged_after}
+        record = Record(config=config, **facts)
     if record.diverged_after is not None:
         warnings.warn(record.warning, stacklevel=2)
     return record

@@ -25,8 +25,12 @@ _log = logging.getLogger(__name__)
 _STATE_METHODS = ("state_dict", "load_state_dict")
 
 
-class StopRun(Exception):
-    """Raised by a listener to end the run."""
+class Diverged(Exception):
+    """Raised by a listener to end the run: the network has diverged during the task."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        super().__init__(task.number)
 
 
 class Listener:
@@ -39,7 +43,7 @@ class Listener:
         """A task has been learnt; listeners that come earlier in the list have been called for it.
 
         Raises:
-            StopRun: the run ends, without a call of later listeners.
+            Diverged: the run ends, without a call of later listeners.
         """
 
     def finish(self) -> dict[str, Any]:
@@ -77,15 +81,10 @@ class Divergence(Listener):
 
     def __init__(self, model: Network, buffer: Buffer | None) -> None:
         self._model, self._buffer = model, buffer
-        self._after: int | None = None
 
     def after_task(self, task: Task) -> None:
         if has_diverged(self._model, self._buffer):
-            self._after = task.number
-            raise StopRun
-
-    def finish(self) -> dict[str, Any]:
-        return {"diverged_after": self._after}
+            raise Diverged(task)
 
 
 @torch.no_grad()

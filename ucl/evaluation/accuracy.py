@@ -22,11 +22,12 @@ from ucl.streams.class_incremental import thinned
 
 DROPOUT_PASSES = 20
 PUBLISHED_BATCH = 10  # test images that the published test of MC normalises together
+NO_CLASS = -1  # the prediction for an image whose logits are NaN
 
 
 @torch.no_grad()
 def predictions(model: Network, images_NCHW: Tensor | LazyImages, chunk: int = 128) -> np.ndarray:
-    """Predicted class of each image, such as those of a task's test: (N,), labels.
+    """Predicted class of each image, such as those of a task's test: (N,), labels, or `NO_CLASS`.
 
     The network chooses among all classes of the stream (class-incremental). A network with dropout predicts with the
     mean probabilities of 20 dropout passes. BatchNorm uses the running statistics.
@@ -37,8 +38,13 @@ def predictions(model: Network, images_NCHW: Tensor | LazyImages, chunk: int = 1
     for images in images_NCHW.split(chunk):
         x_NCHW = network.normalize(images)
         logits_PNC = torch.stack([network.logits(x_NCHW) for _ in range(passes)])
-        labels.append(scorers.mean_probabilities(logits_PNC)[0].argmax(-1))
+        labels.append(_answers(scorers.mean_probabilities(logits_PNC)[0]))
     return torch.cat(labels).cpu().numpy()
+
+
+def _answers(logits_NC: Tensor) -> Tensor:
+    """The class (N,) with the largest logit, or `NO_CLASS`; nothing here waits for the device."""
+    return logits_NC.argmax(-1).masked_fill(logits_NC.isnan().any(-1), NO_CLASS)
 
 
 @torch.no_grad()
@@ -54,7 +60,7 @@ def mc_test_as_published(model: Network, task: Task, seed: int) -> np.ndarray:
         seed: seed of the run, for the order of the images and the dropout masks.
 
     Returns:
-        (N,), labels, in the order of the task's test images.
+        (N,), labels or `NO_CLASS`, in the order of the task's test images.
     """
     network, device = in_training_mode(copy.deepcopy(model)), model.mean.device
     draw = np.random.default_rng(seed_for(seed, f"published test of task {task.number}"))
@@ -63,7 +69,7 @@ def mc_test_as_published(model: Network, task: Task, seed: int) -> np.ndarray:
     with seeded_draws(seed_for(seed, f"masks of the published test of task {task.number}"), device):
         for batch in order.split(PUBLISHED_BATCH):
             x_NCHW: Tensor = model.normalize(task.test_images[batch])
-            predicted[batch] = network.logits(x_NCHW.expand(DROPOUT_PASSES, -1, -1, -1, -1)).mean(0).argmax(-1)
+            predicted[batch] = _answers(network.logits(x_NCHW.expand(DROPOUT_PASSES, -1, -1, -1, -1)).mean(0))
     return predicted.cpu().numpy()
 
 
@@ -142,7 +148,7 @@ class Evaluation:
         return self.count(predict, number)
 
     def count(self, predict: Callable[[Task], np.ndarray], number: int) -> list[np.ndarray]:
-        """Fill row `number` of the results.
+        """Fill row `number` of the results; it stays NaN if there is a prediction `NO_CLASS`.
 
         Args:
             predict: function from a task to the predicted labels (N,) of all its test images.
@@ -154,6 +160,8 @@ class Evaluation:
         seen = self._tasks[: number + 1]
         first = 0 if self._all_tasks or number + 1 == len(self._tasks) else number
         predicted = [predict(task) for task in seen[first:]]
+        if any((labels == NO_CLASS).any() for labels in predicted):
+            return predicted
         tested = [labels[counts] for labels, counts in zip(predicted, self._counted[first:])]
         hits = [truth[labels == truth] for labels, truth in zip(tested, self._truth[first:])]
         self.correct_TT[number, first : number + 1] = [len(labels) for labels in hits]
@@ -165,6 +173,10 @@ class Evaluation:
                 sum(np.isin(labels, task.classes).sum() for labels in tested) for task in seen
             ]
         return predicted
+
+    def has_row(self, number: int) -> bool:
+        """Whether row `number` of the results is filled."""
+        return not np.isnan(self.correct_TT[number, number])
 
     def state_dict(self) -> dict[str, Any]:
         return {name: torch.from_numpy(getattr(self, name).copy()) for name in self._RESULTS}

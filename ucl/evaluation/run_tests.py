@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from ucl.evaluation.accuracy import Evaluation, mc_test_as_published, thinned_te
 from ucl.evaluation.anytime import AnytimeEvaluation
 from ucl.evaluation.readings import with_statistics
 from ucl.evaluation.running_statistics import Statistics, TrainingStatistics, shift, statistics_of
-from ucl.listeners import Listener
+from ucl.listeners import Diverged, Listener
 from ucl.machine.clock import Clock
 from ucl.machine.determinism import seed_for
 from ucl.models import Network
@@ -86,12 +87,18 @@ class RunTests(Listener):
                 self.anytime.add(self._model, task, self.batches)
 
     def after_task(self, task: Task) -> None:
-        """Test the network with the statistics of `Config.test_batchnorm`, then in each reading."""
+        """Test the network with the statistics of `Config.test_batchnorm`, then in each reading.
+
+        Raises:
+            Diverged: logits of the first test are NaN. A reading with such logits is left out of the record instead.
+        """
         with self._clock("evaluation"):
             name = self._config.test_batchnorm
             tested = self._model if name == "running" else self._with_statistics(name, task)
             self.tested = tested or self._model
             self.predictions = self.evaluation.add(self.tested, task.number)
+            if not self.evaluation.has_row(task.number):
+                raise Diverged(task)
         with self._clock("readings"):
             self._read(task)
 
@@ -109,6 +116,11 @@ class RunTests(Listener):
             elif (probe := self._with_statistics(name, task)) is not None:
                 evaluation.add(probe, task.number)
                 evaluation.shift_T[task.number] = shift(statistics_of(probe), self._statistics())
+            else:
+                continue
+            if not evaluation.has_row(task.number):
+                what = f"the reading {name!r} after task {task.number + 1}"
+                warnings.warn(f"logits in {what} are NaN, so the record leaves this reading out", stacklevel=2)
 
     def _with_statistics(self, name: str, task: Task) -> Network | None:
         seen, seed = self._stream.tasks[: task.number + 1], self._config.seed

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import random
+import threading
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
 import torch
+
+_one_at_a_time = threading.RLock()  # Generators and the default dtype belong to the whole process.
 
 
 def seed_for(seed: int, purpose: str) -> int:
@@ -19,9 +22,30 @@ def seed_for(seed: int, purpose: str) -> int:
 
 @contextmanager
 def repeatable(seed: int, device: torch.device) -> Iterator[None]:
-    """Within the block, draws from global generators and torch's results depend on the seed only, bit for bit."""
+    """Within the block, draws from global generators and torch's results depend on the seed only, bit for bit.
+
+    All modes are those of `default_modes`, so other threads wait at their own blocks.
+    """
     # Dropout draws from torch's global generator, which belongs to the caller.
-    with seeded_draws(seed_for(seed, "dropout"), device), exact_arithmetic():
+    with default_modes(device), seeded_draws(seed_for(seed, "dropout"), device), exact_arithmetic():
+        yield
+
+
+@contextmanager
+def default_modes(device: torch.device | str = "cpu") -> Iterator[None]:
+    """Within the block, torch's modes are those of a new process, whatever the caller or a user's module has set.
+
+    That is: gradients, no autocast, float32 and the CPU as defaults. The caller's modes return. One thread at a time
+    executes such blocks; they may be nested.
+    """
+    with _one_at_a_time, torch.inference_mode(False), torch.enable_grad(), ExitStack() as modes:
+        for kind in {"cpu", torch.device(device).type}:
+            # With a cache, an autocast in a user's network would go on with old weights: only the outermost clears it.
+            modes.enter_context(torch.autocast(kind, enabled=False, cache_enabled=False))
+        if torch.get_default_device().type != "cpu":  # Otherwise the context would slow down each call.
+            modes.enter_context(torch.device("cpu"))
+        modes.callback(torch.set_default_dtype, torch.get_default_dtype())
+        torch.set_default_dtype(torch.float32)
         yield
 
 

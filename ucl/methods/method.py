@@ -80,7 +80,9 @@ class Method(ABC):
             # Layers of a user's network may have different modes. For a built-in network, this would take 0.2 ms.
             if not model.training or isinstance(model, OwnNetwork):
                 model.train()
-            self.update(model, dataclasses.replace(batch, images=self.augment(batch.images)), buffer)
+            # The memory and the stream go on with the batch itself, which a user's code may change in place.
+            images, labels = self.augment(batch.images.clone()), batch.labels.clone()
+            self.update(model, dataclasses.replace(batch, images=images, labels=labels), buffer)
 
     def augment(self, images_NCHW: Tensor) -> Tensor:
         """Augment the images of a batch (N, C, H, W), uint8, before a training step; by default they stay unchanged.

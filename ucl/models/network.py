@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -147,6 +148,9 @@ class OwnNetwork(Network):
             logits_NC = self.logits(torch.zeros(2, channels, image_size, image_size))
         if not logits_NC.isfinite().all():
             raise self._refusal("its first logits are NaN or infinite; give finite initial weights")
+        if n_classes > 1 and (logits_NC >= 0).all() and torch.allclose(logits_NC.sum(1), torch.ones(2)):
+            advice = "the loss takes their softmax, so return logits, without a softmax at the end"
+            warnings.warn(f"model={path!r}: its outputs look like probabilities; {advice}", stacklevel=2)
         layers = [layer.p for layer in network.modules() if isinstance(layer, _DropoutNd)]
         self.dropout_rate = max(layers, default=0.0)
 

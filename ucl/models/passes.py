@@ -98,7 +98,8 @@ class PlainTrainingPasses:
 
 
 def _autocast(x: Tensor, dtype: torch.dtype) -> torch.autocast:
-    return torch.autocast(x.device.type, torch.bfloat16, enabled=dtype == torch.bfloat16)
+    torch.clear_autocast_cache()  # Only the end of an outermost autocast does so, and the cache has old weights.
+    return torch.autocast(x.device.type, torch.bfloat16, enabled=dtype == torch.bfloat16, cache_enabled=True)
 
 
 @dataclass

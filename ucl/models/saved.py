@@ -7,8 +7,10 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import torch
+from torch import Tensor, nn
 
 from ucl import user_objects
 from ucl.catalogue import is_user_object
@@ -16,6 +18,8 @@ from ucl.errors import InputError, one_line_with_type
 from ucl.machine.determinism import seeded_draws
 from ucl.models.network import Network, OwnNetwork
 from ucl.models.slim_resnet import MODELS
+
+_given: WeakValueDictionary[int, Tensor] = WeakValueDictionary()  # by id: what networks of users learn
 
 
 def new_network(
@@ -29,12 +33,25 @@ def new_network(
         mean, std: see `Network`.
 
     Raises:
-        InputError: a user's network can't be made, or does not fit the images.
+        InputError: a user's network can't be made, does not fit the images, or has layers of an earlier one.
     """
     if not is_user_object(model):
         return MODELS[model](*shape, mean, std, dropout)
     create = user_objects.find("model", model, "n_classes, channels, image_size")
-    return OwnNetwork(user_objects.call("model", model, create, *shape), model, *shape, mean, std)
+    made = user_objects.call("model", model, create, *shape)
+    if any(_given.get(id(values)) is values for values in _learnt_by(made)):
+        reason = "returned layers that it had returned before, which a run may have trained; make new ones"
+        raise InputError("model", model, reason)
+    network = OwnNetwork(made, model, *shape, mean, std)
+    _given.update((id(values), values) for values in _learnt_by(made))
+    return network
+
+
+def _learnt_by(network: object) -> list[Tensor]:
+    """What a run may change in a user's network: weights with a gradient, and buffers."""
+    if not isinstance(network, nn.Module):
+        return []
+    return [*(weight for weight in network.parameters() if weight.requires_grad), *network.buffers()]
 
 
 def file_of(folder: str | Path, task: int) -> Path:

@@ -69,8 +69,8 @@ class Record:
             of this run.
         data: name, fingerprint and number of training images of the data set.
         date: UTC, ISO 8601.
-        diverged_after: the task, from 0, after which the network's weights or statistics were NaN or infinite. The run
-            ended there, and `accuracy` and `class_recall` are NaN from this row on. None if the network did not
+        diverged_after: the task, from 0, after which the network's weights, statistics or logits were NaN or infinite.
+            The run ended there, and `accuracy` and `class_recall` are NaN from this row on. None if the network did not
             diverge.
         files: paths of the files that the run has written by `weights` (the folder of the networks, see
             `ucl.models.load`) and `predictions` (see `ucl.records.predictions`); {} without. In the record's file they
@@ -153,8 +153,8 @@ class Record:
         n_tasks, lr = len(self.accuracy), self.config.lr
         if self.diverged_after is not None:
             return (
-                f"the network diverged during task {self.diverged_after + 1} of {n_tasks}: its weights or statistics "
-                f"are NaN or infinite, so the run ended there without a last accuracy; give an lr below {lr:g}"
+                f"the network diverged during task {self.diverged_after + 1} of {n_tasks}: its weights, statistics "
+                f"or logits are NaN or infinite, so it ended there without a last accuracy; give an lr below {lr:g}"
             )
         if self.collapsed:
             name = self.classes[int(np.nanargmax(self.class_recall[-1]))]

@@ -49,7 +49,8 @@ def images_on(images_NHWC: np.ndarray, rows: np.ndarray, device: torch.device | 
 class Batch:
     """A batch of the stream.
 
-    Its tensors may share their memory with the stream: change a copy, ``batch.images.clone()``, not the tensor itself.
+    Those of `Task` share no memory with the stream, except `positions`, and those of `Method.update` not with the batch
+    that the memory gets: a change in place of images or labels has no effect elsewhere.
 
     Attributes:
         images: (B, C, H, W), uint8, on the stream's device.
@@ -114,4 +115,5 @@ class Task:
         """The training data with these indices as a batch."""
         at = rows if isinstance(rows, slice) else torch.from_numpy(rows).to(self.labels.device)
         number = self.number if self.numbered else None
-        return Batch(self.images[at], self.labels[at], self.host_labels[rows], self.positions[at], number)
+        images, labels, host_labels = self.images[at].clone(), self.labels[at].clone(), self.host_labels[rows].copy()
+        return Batch(images, labels, host_labels, self.positions[at], number)
