@@ -19,12 +19,13 @@ from ucl.scorers import Scorer
 
 pytest.importorskip("avalanche", reason="avalanche-lib is not installed: make test-avalanche")
 
+from avalanche.benchmarks import with_classes_timeline
 from avalanche.benchmarks.scenarios.online import split_online_stream
 from avalanche.benchmarks.utils import make_avalanche_dataset
 from avalanche.benchmarks.utils.data_attribute import DataAttribute
 from avalanche.benchmarks.utils.transform_groups import TransformGroups
 from avalanche.core import SupervisedPlugin
-from avalanche.models import MTSimpleMLP, SimpleMLP
+from avalanche.models import IncrementalClassifier, MTSimpleMLP, SimpleMLP
 from avalanche.training import Naive
 from avalanche.training.plugins import EvaluationPlugin, ReplayPlugin
 
@@ -64,7 +65,11 @@ def strategy_of(model, policy, plugins=()):
 
 
 def online(benchmark):
-    return split_online_stream(benchmark.train_stream, 8, shuffle=False, drop_last=True)
+    return online_of(benchmark.train_stream)
+
+
+def online_of(stream):
+    return split_online_stream(stream, 8, shuffle=False, drop_last=True)
 
 
 def experience(images, labels, **options):
@@ -218,6 +223,21 @@ def test_the_benchmark_has_the_batches_and_tests_of_the_stream(base):
     for task, exp in zip(stream, benchmark.test_stream, strict=True):
         assert list(exp.dataset.targets) == task.test_labels.tolist()
         assert torch.equal(exp.dataset[0][0], task.test_images[0] / 255)
+
+
+@pytest.mark.parametrize("split", [lambda stream: stream, lambda stream: with_classes_timeline(online_of(stream))])
+def test_a_growing_head_has_the_classes_so_far(base, split):
+    config = base.replace(n_tasks=None, tasks="1,0|3|2", memory_size=6)
+    benchmark = benchmark_of(build_stream(config, ucl.datasets.load(config.dataset)))
+    head, storage = IncrementalClassifier(28 * 28, 1), StoragePolicy(config)
+    strategy, sizes = strategy_of(nn.Sequential(nn.Flatten(), head), storage), []
+    for exp in benchmark.train_stream:
+        strategy.train(split([exp]))
+        sizes.append(head.classifier.out_features)
+    strategy.eval(benchmark.test_stream)
+    assert sizes == [2, 4, 4] and np.bincount(storage.memory.labels).tolist() == [2, 2, 1, 1]
+    timeline = [(exp.classes_in_this_experience, exp.classes_seen_so_far) for exp in benchmark.train_stream]
+    assert timeline == [({0, 1}, {0, 1}), ({3}, {0, 1, 3}), ({2}, {0, 1, 2, 3})]
 
 
 IMAGES, LABELS = in_unit(12)

@@ -30,7 +30,7 @@ from ucl.models.network import channels_first
 from ucl.streams import Batch, ClassIncrementalStream, LazyImages, Task
 
 try:
-    from avalanche.benchmarks import benchmark_from_datasets
+    from avalanche.benchmarks import benchmark_from_datasets, with_classes_timeline
     from avalanche.benchmarks.scenarios.online import OnlineCLExperience
     from avalanche.benchmarks.utils import as_classification_dataset
     from avalanche.models import MultiTaskModule
@@ -190,8 +190,9 @@ def benchmark_of(stream: ClassIncrementalStream) -> Any:
     """A stream of this package as a `CLScenario` of Avalanche: one experience per task; images (C, H, W) in [0, 1].
 
     ``split_online_stream(benchmark.train_stream, batch_size, shuffle=False, drop_last=True)`` gives the same batches as
-    the stream.
+    the stream. The experiences of the benchmark have Avalanche's class timeline, which models with a growing head need;
+    those of an online stream have it after Avalanche's `with_classes_timeline`.
     """
     train = [as_classification_dataset(_Images(task.images, task.labels)) for task in stream]
     test = [as_classification_dataset(_Images(task.test_images, task.test_labels)) for task in stream]
-    return benchmark_from_datasets(train=train, test=test)
+    return with_classes_timeline(benchmark_from_datasets(train=train, test=test))
