@@ -115,8 +115,11 @@ def test_names_and_their_order_do_not_depend_on_the_unicode_form(tmp_path):
     assert len({part.fingerprint for part in data}) == 1
 
 
-def test_train_may_be_the_name_of_a_class(tmp_path):
-    assert load(str(write(tmp_path, plane=2, train=2))).classes == ("plane", "train")
+def test_train_and_mask_may_be_in_the_names_of_classes_and_images(tmp_path):
+    for name in ("bullet train", "train", "mask"):
+        write(tmp_path, **{name: 2})
+        (tmp_path / name / "00.png").rename(tmp_path / name / "face_mask.png")
+    assert load(str(tmp_path)).classes == ("bullet train", "mask", "train")
 
 
 # For each fault the files, as products of names at each level. They are images but for those with a suffix.
@@ -130,6 +133,9 @@ FAULTS = {
     "a misnamed split": ["train/a b/0 1", "valid/a b/0"],
     "splits under other names": ["Training Testing/a b/0 1"],
     "splits without class folders": ["train test/0 1"],
+    "splits as ISIC and others name them": ["ISIC_2019_Training_Input ISIC_2019_Test_Input seg_pred/0 1"],
+    "masks next to images": ["a b/0 1 2", "a/0_mask 1_mask_1"],
+    "superpixels of patients": ["a b/p0 p1 p2/0", "b/p1/0_superpixels"],
     "an unreadable image": ["a b/0 1", "a/2.png"],
     "images and patients in a class": ["a b/p0 p1/0", "a/0"],
     "a class without patients": ["a b/p0 p1/0", "c/0 1"],

@@ -215,6 +215,21 @@ def test_images_are_cropped_and_enlarged_to_one_size_and_grey_ones_stay_grey(giv
         given((IMAGES, LABELS), 16)
 
 
+def test_files_of_a_data_set_of_torchvision_are_read_as_those_of_a_folder(given, tmp_path):
+    """torchvision's own loader clips 16 bits, and drops transparency and all images of a file but the first."""
+    root = tmp_path / "set"
+    for number, (image, label) in enumerate(zip(IMAGES, LABELS, strict=True)):
+        (root / str(label)).mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(root / str(label) / f"{number:02d}.png")
+    assert given(ImageFolder(root)).fingerprint == datasets.load(root, image_size=28).fingerprint
+    grey, two = Image.fromarray(IMAGES[0, ..., 0].astype(np.uint16) * 257), {"append_images": [Image.new("L", (9, 9))]}
+    for image, options in ((grey, {}), (Image.new("RGBA", (28, 28)), {}), (Image.new("L", (28, 28)), two)):
+        image.save(root / "0" / "50.tif", save_all=bool(options), **options)
+        for data in (ImageFolder(root), Subset(ImageFolder(root), range(41))):
+            with pytest.raises(InputError, match="dataset"):
+                given(data)
+
+
 def test_size_and_channels_are_those_of_all_splits(given):
     grey, coloured = np.full((28, 28), 7, np.uint8), np.zeros((40, 40, 3), np.uint8)
     coloured[..., 0] = 9

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import zipfile
 from itertools import compress, pairwise
 from pathlib import Path
@@ -22,6 +23,7 @@ from ucl.streams.image_dataset import ARRAYS, PATIENTS, SPLITS
 from ucl.streams.pixels import IMAGE_FILES, decode
 
 _LIKE_SPLITS = {"train", "training", "test", "testing", "val", "valid", "validation"}
+_MASK = re.compile("(.+)_(mask|segmentation|superpixels)(_[0-9]+)?", re.IGNORECASE)  # as in BUSI and ISIC
 _LAYOUTS = "<class>/*.png, or train/<class>/*.png, test/<class>/*.png and optionally val/<class>/*.png"
 _LEFT_BY_SYSTEMS = {"__MACOSX", "@eaDir"}  # folders with metadata or thumbnails, of macOS and Synology
 _log = logging.getLogger(__name__)
@@ -79,8 +81,9 @@ def samples_in(root: Path) -> tuple[list[str], dict[str, list[Sample]]]:
             raise ValueError(f"{reason}; give train, test and optionally val, and nothing else")
         folders = {split: root / split for split in SPLITS if (root / split).is_dir()}
     classes = list(_folders_in(folders["train"]))
-    splits = [name for name in classes if name.lower() in _LIKE_SPLITS]
-    if len(classes) < 2 or len(splits) > 1:
+    words = {name: _LIKE_SPLITS.intersection(re.split(r"[\W\d_]+", name.lower())) for name in classes}
+    splits = [name for name in classes if words[name]]  # also as in seg_train or ISIC_2019_Test_Input
+    if len(classes) < 2 or len({word[:2] for found in words.values() for word in found}) > 1:
         reason = f"{first_of(splits)} are not classes" if splits else f"has {len(classes)} class folders"
         raise ValueError(f"{reason}; give 2 or more, as in {_LAYOUTS}")
     samples: dict[str, list[Sample]] = {}
@@ -95,6 +98,11 @@ def samples_in(root: Path) -> tuple[list[str], dict[str, list[Sample]]]:
             if not images:
                 reason = f"the class folder {class_folders[name]} has no images"
                 raise ValueError(f"{reason}; give some ({' '.join(IMAGE_FILES)}), or remove it")
+            stems = {file.with_suffix("") for file in images}
+            found = [(file, _MASK.fullmatch(file.stem)) for file in images]
+            if masks := [file for file, mask in found if mask and file.with_name(mask[1]) in stems]:
+                reason = f"{first_of(masks)} in {class_folders[name]} are masks of other images there"
+                raise ValueError(f"{reason}; move the masks elsewhere")
             n_others += len(files) - len(images)
             patients = (normalize("NFC", file.parts[0]) if len(file.parts) > 1 else "" for file in images)
             located = [class_folders[name] / file for file in images]

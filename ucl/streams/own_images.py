@@ -7,6 +7,7 @@ patient for each image: all images of a patient are then in one split.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from itertools import combinations
 from pathlib import Path
@@ -52,6 +53,8 @@ def read(path: str, folder: Path, image_size: int | None = None) -> tuple[dict[s
             arrays |= zip((f"{split}_images", f"{split}_labels", f"{split}_patients"), map(np.asanyarray, part))
     else:
         sets = {s: list(zip(*part, strict=True)) if isinstance(part, tuple) else part for s, part in parts.items()}
+        for data in sets.values():
+            _open_unchanged(data)
         items = {split: (len(data), _items(path, data)) for split, data in sets.items()}
         arrays = decode(path, items, image_size, folder)
     arrays |= {key: _values(key, values) for key, values in arrays.items() if not key.endswith("_images")}
@@ -89,6 +92,18 @@ def _are_arrays(part: tuple[Any, ...]) -> bool:
 def _is_data_set(value: Any) -> bool:
     is_sequence = hasattr(value, "__len__") and hasattr(value, "__getitem__")
     return is_sequence and not isinstance(value, (str, Mapping)) and not hasattr(value, "__array__")
+
+
+def _open_unchanged(data: Any) -> None:
+    """Have torchvision open files unchanged: its own loader clips 16 bits and drops transparency."""
+    from PIL import Image
+
+    files = sys.modules.get("torchvision.datasets.folder")  # not imported, unless the user's function did
+    if files and getattr(data, "loader", None) is files.default_loader:
+        data.loader = Image.open
+    for inner in (getattr(data, "dataset", None), *(getattr(data, "datasets", None) or ())):
+        if inner is not None:
+            _open_unchanged(inner)
 
 
 def _items(path: str, data: Any) -> Iterator[tuple[str, Any, Any]]:

@@ -82,10 +82,14 @@ def square(image: Image.Image, size: int) -> np.ndarray:
     The shorter side is resized to `size`, the longer one cropped around its centre.
 
     Raises:
-        ValueError: the pixels would be changed silently: they have more than 8 bits or are transparent.
+        ValueError: the pixels would be changed silently: they have more than 8 bits, are transparent, or are those of
+            several images in one file.
     """
     from PIL import Image, ImageOps
 
+    n_images = getattr(image, "n_frames", 1)
+    if n_images > 1 and image.format != "MPO":  # An MPO is a photo with further versions of itself.
+        raise ValueError(f"{n_images} images in one file")
     # convert() would clip values of 16 bits, and Pillow drops the low byte of some images when it reads them.
     if image.mode.startswith(("I", "F")) or _has_16_bits_in_file(image):
         raise ValueError("it has more than 8 bits per channel")
@@ -115,9 +119,6 @@ def _opened(image: Any) -> Iterator[Image.Image]:
 
     if isinstance(image, Path):
         with Image.open(image, formats=_DECODERS) as opened:
-            n_images = getattr(opened, "n_frames", 1)
-            if n_images > 1 and opened.format != "MPO":  # An MPO is a photo with further versions of itself.
-                raise ValueError(f"{n_images} images in one file")
             yield opened
     elif hasattr(image, "convert"):
         yield image
