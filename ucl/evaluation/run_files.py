@@ -34,7 +34,7 @@ class RunFiles(Listener):
 
     Attributes:
         paths: by kind, the folder of the networks (`ucl.models.saved.file_of`), and the file of the predictions
-            (`ucl.records.predictions`).
+            (`ucl.records.predictions`); without those that can't be written.
     """
 
     def __init__(
@@ -51,10 +51,7 @@ class RunFiles(Listener):
         name = stem(config, Version(dataset.fingerprint, source))
         given = {kind: Path(folder) for kind, folder in folders.items() if folder is not None}
         self.paths = {kind: folder.absolute() / (name + _ENDINGS[kind]) for kind, folder in given.items()}
-        self._facts: dict[str, Any] = {
-            "key": config.without_further_tests.key,
-            "classes": list(dataset.classes),
-        }
+        self._facts: dict[str, Any] = {"key": config.without_further_tests.key, "classes": list(dataset.classes)}
         shape = [dataset.n_classes, dataset.channels, dataset.image_size]
         self._network = dict(model=config.model, dropout=config.dropout, shape=shape)
         self._network |= dict(mean=list(map(float, dataset.mean)), std=list(map(float, dataset.std)))
@@ -67,17 +64,22 @@ class RunFiles(Listener):
         predicted = np.concatenate(self._tests.predictions)
         n_seen = int((self._tested["tasks"] <= task.number).sum())
         self._predictions[task.number, n_seen - len(predicted) : n_seen] = predicted
+        content = {"weights": self._network_file, "predictions": self._predictions_file}
         with self._clock("evaluation"):
-            if folder := self.paths.get("weights"):
-                row = self._tests.evaluation.accuracy[task.number]
-                accuracy = row[~np.isnan(row)].tolist()
-                facts = {**self._facts, **self._network, "task": task.number, "accuracy": accuracy}
-                content = saved.as_bytes(self._tests.tested, facts)
-                write_or_warn(saved.file_of(folder, task.number), content, "network")
-            if path := self.paths.get("predictions"):
-                file = io.BytesIO()
-                np.savez_compressed(file, predictions=self._predictions, **self._tested, **self._facts)
-                write_or_warn(path, file.getvalue(), "predictions")
+            for kind, path in list(self.paths.items()):
+                file = saved.file_of(path, task.number) if kind == "weights" else path
+                if not write_or_warn(file, content[kind](task.number), kind):
+                    del self.paths[kind]  # One warning is enough, and the record does not name them.
+
+    def _network_file(self, number: int) -> bytes:
+        row = self._tests.evaluation.accuracy[number]
+        facts = {**self._facts, **self._network, "task": number, "accuracy": row[~np.isnan(row)].tolist()}
+        return saved.as_bytes(self._tests.tested, facts)
+
+    def _predictions_file(self, _: int) -> bytes:
+        file = io.BytesIO()
+        np.savez_compressed(file, predictions=self._predictions, **self._tested, **self._facts)
+        return file.getvalue()
 
     def finish(self) -> dict[str, Any]:
         return {"files": {kind: str(path) for kind, path in self.paths.items()}}

@@ -49,11 +49,13 @@ def part_of(path: Path, write: Callable[[IO[bytes]], object]) -> Iterator[Path]:
         Path(part).unlink(missing_ok=True)
 
 
-def write_or_warn(path: Path, content: bytes, what: str) -> None:
-    """Write a file that a run leaves beside its record, completely or not at all; a warning says if it can't."""
+def write_or_warn(path: Path, content: bytes, what: str) -> bool:
+    """Write a file that a run leaves beside its record, completely or not at all; if not, there is a warning."""
     try:
         with part_of(path, lambda file: file.write(content)) as part:
             os.replace(part, path)
+        return True
     except OSError as error:
         reason = f"the {what} can't be written ({error.strerror}); the result is not affected"
         warnings.warn(f"{path}: {reason}", stacklevel=3)
+        return False
