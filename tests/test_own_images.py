@@ -305,3 +305,13 @@ def test_images_that_differ_at_each_call_are_named_before_a_run(given):
     with pytest.raises(InputError, match="dataset"):
         datasets.check("given_here:images")
     assert given(pairs()).fingerprint == datasets.check("given_here:images")["fingerprint"] != data.fingerprint
+
+
+def test_images_drawn_from_the_global_generators_are_the_same_at_each_call(given):
+    class Drawn(Pairs):
+        def __getitem__(self, index):
+            return np.uint8(256 * np.random.rand(28, 28) * torch.rand(1).item()), index % 4
+
+    before = np.random.get_state()[1].copy()
+    assert given(Drawn(pairs())).fingerprint == given(Drawn(pairs())).fingerprint
+    assert np.array_equal(np.random.get_state()[1], before)

@@ -18,6 +18,7 @@ import numpy as np
 
 from ucl import user_objects
 from ucl.errors import first_of
+from ucl.machine.determinism import seeded_draws
 from ucl.streams.image_dataset import SPLITS
 from ucl.streams.pixels import decode
 
@@ -28,8 +29,11 @@ _ADVICE = (
 )
 
 
+@seeded_draws(0, "cpu")
 def read(path: str, folder: Path, image_size: int | None = None) -> tuple[dict[str, np.ndarray], list[str]]:
     """Call the user's function and return its images and labels as arrays, and the names of the classes if known.
+
+    The global generators have the same seed at each call: images that are drawn from them are the same.
 
     Args:
         path: ``package.module:function``, a function of no arguments.
