@@ -102,7 +102,7 @@ def load(source: Any, task: int | None = None, device: torch.device | str = "cpu
         accuracy = source.accuracy[task : task + 1]
         tested = [source.config.without_further_tests.key, *accuracy[accuracy == accuracy]]
     else:
-        raise InputError("weights", source.name, "the run was measured without them; give ucl.run a folder: weights=")
+        raise InputError("record", source.name, "was measured without weights; give ucl.run a folder: weights=")
     try:
         saved = torch.load(file, map_location="cpu", weights_only=True)
         model, shape, state = saved["model"], saved["shape"], saved["state"]

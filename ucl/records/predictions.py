@@ -30,8 +30,8 @@ def confusion(record: Record) -> np.ndarray:
         InputError: the run was measured without `predictions`, or the file can't be read or is of another run.
     """
     if "predictions" not in record.files:
-        reason = "the run was measured without them; give a folder: predictions= in Python, or --predictions"
-        raise InputError("predictions", record.name, reason)
+        reason = "was measured without predictions; give a folder: predictions= in Python, or --predictions"
+        raise InputError("records", record.name, reason)
     path, n_classes = record.files["predictions"], len(record.classes)
     try:
         with np.load(path) as file:
