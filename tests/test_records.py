@@ -108,12 +108,15 @@ def test_a_run_that_diverged_is_evidence_too(store):
         ([[1, NAN, NAN, NAN], [1, NAN, NAN, NAN]], 2, False),  # a single class has test images
         ([[0, NAN, 1, NAN], [1, NAN, 0, 0], [0, 1, 0, 0]], 3, False),  # only the first of three tasks has two classes
         ([[0, NAN, 1, NAN], [1, NAN, 0, 0], [0, 0, 0, 1]], 3, True),
+        ([[NAN, NAN, 1, NAN], [1, 0, 0, 0]], "2|0,3,1", False),
+        ([[1, 0, 0, NAN], [1, 0, 0, 0]], "2,0,1|3", True),
     ],
 )
 @pytest.mark.filterwarnings("error")
 def test_a_network_that_gives_one_class_for_everything_has_collapsed_unless_it_forgot(recall, n_tasks, collapsed):
-    accuracy = np.where(np.tri(n_tasks), 0.5, NAN)
-    record = dataclasses.replace(record_of(Config(), accuracy=accuracy), class_recall=np.array(recall, float))
+    config = Config(tasks=n_tasks) if isinstance(n_tasks, str) else Config()
+    accuracy = np.where(np.tri(len(recall)), 0.5, NAN)
+    record = dataclasses.replace(record_of(config, accuracy=accuracy), class_recall=np.array(recall, float))
     assert record.collapsed is collapsed
     assert record.failure == ("collapsed" if collapsed else "")
     assert bool(record.warning) is collapsed

@@ -48,7 +48,8 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
         with zipfile.ZipFile(path) as archive:  # No member is read beyond the size that it declares.
             needed = sum(member.file_size for member in archive.infolist())
         if (available := available_bytes()) is not None and needed > available:
-            raise ValueError(f"its arrays need {in_gib(needed)} of memory, and {in_gib(available)} are available here")
+            reason = f"its arrays need {in_gib(needed)} of memory, and {in_gib(available)} are available here"
+            raise ValueError(f"{reason}: a function of yours can return arrays of numpy.load(file, mmap_mode='r')")
         with np.load(path, allow_pickle=False) as npz:
             return {key: npz[key] for key in (*ARRAYS, *PATIENTS) if key in npz.files}
     except Exception as error:  # A damaged file can raise any error.
