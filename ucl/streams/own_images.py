@@ -67,6 +67,11 @@ def read(path: str, folder: Path, image_size: int | None = None) -> tuple[dict[s
     differ = any(a != b for pair in combinations(all_names, 2) for a, b in zip(*pair))
     if differ and arrays["train_labels"].dtype.kind != "U":
         raise ValueError("the numbers of the classes of its data sets differ; give all the same")
+    # Sorted as texts, the folder "10" comes before "2": its number in a torchvision data set is not 10.
+    numbers = [[int(name) for name in given if name.isdecimal()] for given in all_names]
+    is_named = all(given and all(given) for given in names.values())
+    if not is_named and any(given != sorted(given) for given in numbers):
+        raise ValueError("its classes are named by other numbers than its labels; give names or numbers in all splits")
     longest = max(names["train"], key=len, default=[])
     return arrays, longest[: len(np.unique(arrays["train_labels"]))]
 
