@@ -125,6 +125,7 @@ REFUSED = [  # what is typed, and what the message names
     (["compare", "{store}", "label=ER", "CBR"], "CBR"),
     (["plot", "acuracy"], "acuracy"),
     (["plot", "{store}", "differences"], "against"),
+    (["plot", "{store}", "differences", "--where", "label=ER", "--against", "label=ER"], "label=ER"),
     (["plot", "{store}", "tasks", "--against", "label=ER"], "against"),
     (["plot", "tasks", "--output", "tasks.gif"], "--output"),
 ]

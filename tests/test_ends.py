@@ -201,7 +201,8 @@ def endless(tmp_path_factory):
     return path
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])  # Ctrl-C has the handler of SIGTERM.
+# Ctrl-C has the handler of SIGTERM. A terminal that is closed sends SIGHUP, which kills, to all processes of its group.
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_notebooks_end_with_their_command(endless, tmp_path, number):
     pid, pages = endless.parent / "pid", tmp_path / "pages"
     pid.unlink(missing_ok=True)
@@ -210,13 +211,14 @@ def test_notebooks_end_with_their_command(endless, tmp_path, number):
     (tmp_path / "random.py").write_text("raise RuntimeError('imported in place of the module of Python')")
     env = {**os.environ, "PYTHONPATH": str(Path(ucl.__file__).parents[1])}
     command = [sys.executable, "-m", "ucl", "reproduce", str(endless), "--output", str(pages)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env, cwd=tmp_path) as process:
+    how = dict(stderr=subprocess.PIPE, text=True, env=env, cwd=tmp_path, start_new_session=True)
+    with subprocess.Popen(command, **how) as process:
         begun = set()
         try:
             kernel = int(wait_for(lambda: pid.exists() and pid.read_text(), 300))
             begun = set(descendants(process.pid))
             assert kernel in begun and len(begun) >= 2
-            process.send_signal(number)
+            os.killpg(process.pid, number)
             process.wait(60)
             wait_for(lambda: not any(map(is_alive, begun)), 60)
         finally:

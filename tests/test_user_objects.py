@@ -14,6 +14,7 @@ import torch
 from conftest import assert_refused, save_bands
 from hypothesis import given
 from hypothesis import strategies as st
+from test_tables import record_of
 
 import ucl
 from ucl import Config, InputError, user_objects
@@ -132,6 +133,12 @@ def test_files_named_like_installed_modules_are_never_taken_for_them(working, ho
     done = subprocess.run(command, cwd=working, env=env, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0 and not (working / "taken").exists(), done.stderr
     assert len(list((working / "runs").glob("*.json"))) == 1
+
+
+def test_reading_a_config_or_records_imports_nothing(working):
+    config = Config.from_json(Config(score="alone:score", dataset="bloodcell").to_json())
+    ucl.RecordStore("runs").save(record_of(config))
+    assert len(ucl.results(ucl.load_records("runs"))) == 1 and "alone" not in sys.modules
 
 
 # The version of the sources

@@ -149,7 +149,9 @@ def _execute(path: Path, parameters: Mapping[str, Any], folder: Path, threads: i
     env = {**os.environ, "OMP_NUM_THREADS": str(threads)}
     begin = time.perf_counter()
     with TemporaryFile() as stderr:  # A file instead of a pipe: a kernel may keep a pipe open after papermill's end.
-        status = subprocess.run(command, stdin=stdin, stdout=subprocess.DEVNULL, stderr=stderr, env=env).returncode
+        how: dict[str, Any] = dict(stdin=stdin, stdout=subprocess.DEVNULL, stderr=stderr, env=env)
+        # In a new session: a signal of the terminal would end it without the end of its kernel and of its files.
+        status = subprocess.run(command, **how, start_new_session=True).returncode
         stderr.seek(0)
         printed = stderr.read().decode(errors="replace").split("\n")
     seconds = time.perf_counter() - begin
