@@ -49,8 +49,7 @@ class RunFiles(Listener):
     ) -> None:
         self._tests, self._clock = tests, clock
         name = stem(config, Version(dataset.fingerprint, source))
-        given = {kind: Path(folder) for kind, folder in folders.items() if folder is not None}
-        self.paths = {kind: folder.absolute() / (name + _ENDINGS[kind]) for kind, folder in given.items()}
+        self.paths = {k: Path(f).absolute() / (name + _ENDINGS[k]) for k, f in folders.items() if f is not None}
         self._facts: dict[str, Any] = {"key": config.without_further_tests.key, "classes": list(dataset.classes)}
         shape = [dataset.n_classes, dataset.channels, dataset.image_size]
         self._network = dict(model=config.model, dropout=config.dropout, shape=shape)

@@ -64,9 +64,8 @@ def class_confusion(records: Sequence[Record]) -> Figure:
             look |= dict(annot=numbers, fmt="", annot_kws={"size": 7})
         sns.heatmap(shares_TCC[task], ax=ax, cbar=task == last, cbar_kws={"shrink": 0.8}, **look)
         ax.set_facecolor("0.88")
-        for line in (ax.axhline, ax.axvline):
-            for border in borders:
-                line(border, color="black", lw=0.7 if task == last else 0.3)
+        for draw in (ax.hlines, ax.vlines):
+            draw(borders, 0, n_names, color="black", lw=0.7 if task == last else 0.3)
         ax.set_title(f"after task {task + 1}", fontsize=8)
     if last:
         axes[len(earlier) // 2].set_xlabel("grey: not tested", fontsize=7)

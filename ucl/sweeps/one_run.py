@@ -101,8 +101,7 @@ def measure(options: Options, config: Config, call: str = "") -> Outcome:
             if options.threads:
                 torch.set_num_threads(options.threads)
             store = RecordStore(options.store, options.root)
-            names = ("device", "root", "graphs", "weights", "predictions")
-            how = {name: getattr(options, name) for name in names}
+            how = {name: getattr(options, name) for name in ("device", "root", "graphs", "weights", "predictions")}
             stored, record = measure_once(store, config, options.curves, progress=False, **how)
             if record is None:
                 return Outcome("locked" if stored.record is None else "exists", "measured by another process")
