@@ -81,7 +81,7 @@ def test_classes_and_files_are_those_of_torchvision_in_its_order(tmp_path):
 
 
 @pytest.mark.parametrize("split", ["", "train"])
-def test_a_folder_without_test_images_holds_out_a_fifth_of_each_class(tmp_path, split):
+def test_a_folder_without_test_images_holds_out_a_fifth_of_each_class(tmp_path, split, caplog):
     root = write(tmp_path / "zoo" / split, ant=10, bee=2, cat=5)
     (root / ".hidden").mkdir()
     for left in (".DS_Store", "._00.png", ".05.png.icloud", "Thumbs.db", "desktop.ini", "@eaDir/00.png/thumb.jpg"):
@@ -89,6 +89,7 @@ def test_a_folder_without_test_images_holds_out_a_fifth_of_each_class(tmp_path, 
         (root / "ant" / left).write_bytes(b"as operating systems leave")
     write(root / "__MACOSX", ant=1)
     data = load(str(tmp_path / "zoo"))
+    assert any("3 files" in message for message in caplog.messages)  # Python shows warnings without any set-up.
     assert ["3 files" in remark for remark in check(str(tmp_path / "zoo"))["remarks"]] == [True]
     assert (data.name, data.classes, data.image_size, data.channels) == ("zoo", ("ant", "bee", "cat"), 32, 3)
     assert np.bincount(data.train_labels).tolist() == [8, 1, 4]

@@ -69,8 +69,8 @@ def samples_in(root: Path) -> tuple[list[str], dict[str, list[Sample]]]:
     """The classes of a folder, and the images of each split, by the rules of `torchvision.datasets.ImageFolder`.
 
     Names are compared and sorted in Unicode's composed form (NFC): some systems store "é" as two characters. Unlike in
-    torchvision, GIF files are images, and hidden files and what operating systems leave in folders are left out. The
-    folder itself is that of the training images if it has no splits.
+    torchvision, GIF and JFIF files are images, and hidden files and what operating systems leave in folders are left
+    out. The folder itself is that of the training images if it has no splits.
 
     Raises:
         ValueError: the folders are not such classes and splits.
@@ -109,7 +109,7 @@ def samples_in(root: Path) -> tuple[list[str], dict[str, list[Sample]]]:
             located = [class_folders[name] / file for file in images]
             samples[split] += [Sample(file, label, patient) for file, patient in zip(located, patients)]
         if n_others:
-            _log.info("%s: %d files are not read, as they have no suffix of an image", folder.name, n_others)
+            _log.warning("%s: %d files are not read, as they have no suffix of an image", folder.name, n_others)
     return classes, samples
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
 # The decoders of IMAGE_FILES only: Pillow also opens PostScript, which is a program that would be executed.
-IMAGE_FILES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".pgm", ".ppm", ".tif", ".tiff", ".webp")
+IMAGE_FILES = (".png", ".jpg", ".jpeg", ".jfif", ".bmp", ".gif", ".pgm", ".ppm", ".tif", ".tiff", ".webp")
 _DECODERS = ("PNG", "JPEG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
 _log = logging.getLogger(__name__)
 _ADVICE = "give opaque images with 8 bits per channel, one per file, such as PNG or JPEG, or remove it"
