@@ -352,7 +352,7 @@ def test_images_left_out_are_logged_above_a_tenth_of_a_task(caplog, sizes, n_tas
 
 
 def test_a_class_without_a_learnt_or_a_tested_image_is_named(caplog):
-    caplog.set_level("INFO", "ucl.streams")
+    caplog.set_level("WARNING", "ucl.streams")
     dropped = 0
     for seed in range(60):
         caplog.clear()

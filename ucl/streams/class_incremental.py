@@ -67,7 +67,8 @@ class ClassIncrementalStream:
             all classes; its classes and its test images stay the same.
         tasks: see `Config`; explicit tasks replace `n_tasks` and `class_order`.
 
-    Log messages (level INFO) name what is not learnt or not tested: more than a tenth of a task's images, or a class.
+    Log messages name what is not learnt or not tested: more than a tenth of a task's images (level INFO), or a class
+    (WARNING, which Python shows without any set-up).
 
     Attributes:
         tasks: the tasks in order.
@@ -262,6 +263,6 @@ def _log_left_out(tasks: Sequence[Task], dataset: ImageDataset, n_tests: Sequenc
         _log.info("task %d of %s does not learn %d of its %d images: the last batch of %d is incomplete", *numbers)
     learnt = np.concatenate([task.host_labels[: len(task) * task.batch_size] for task in tasks])
     if unlearnt := [name for c, name in enumerate(dataset.classes) if c not in learnt]:
-        _log.info("%s: classes of which no image is learnt: %s", dataset.name, first_of(unlearnt))
+        _log.warning("%s: classes of which no image is learnt: %s", dataset.name, first_of(unlearnt))
     if untested := [name for name, n in zip(dataset.classes, n_tests, strict=True) if not n]:
-        _log.info("%s: classes that are not tested: %s", dataset.name, first_of(untested))
+        _log.warning("%s: classes that are not tested: %s", dataset.name, first_of(untested))
