@@ -352,7 +352,7 @@ def test_the_list_of_sets_shows_which_are_here(tmp_path):
     assert {name: row.where for name, row in rows.items() if row.where} == files
 
 
-def test_a_check_counts_images_classes_and_equal_images_of_each_split(tmp_path):
+def test_a_check_counts_images_classes_and_equal_images_of_each_split(tmp_path, caplog):
     # The SHA-256 of 5 x 5 pixels of 196 ends with a zero byte.
     pixels = np.array([200, 201, 202, 196, 204, 205], np.uint8).repeat(25).reshape(6, 5, 5)
     pixels[5] = pixels[0]  # of class 0 and of class 1
@@ -369,6 +369,9 @@ def test_a_check_counts_images_classes_and_equal_images_of_each_split(tmp_path):
         "smallest class": 2, "largest class": 4, "test images that are also train images": 2,
         "train images in several classes": 2 - 1, "remarks": [],
     }  # fmt: skip
+    assert not caplog.messages
+    load(tmp_path / "mine.npz")  # the user's own, not a published set
+    assert ["2 of 3 test images" in message for message in caplog.messages] == [True]
 
 
 # ---------------------------------------------------------------- fetching, from a server on this machine

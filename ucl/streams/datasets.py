@@ -7,6 +7,7 @@ fast, and reading an existing .npz needs numpy only.
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -25,6 +26,8 @@ from ucl.streams import own_images
 from ucl.streams.downloads import CIFAR, LAYOUTS, OFFICIAL_NAMES, fetch, medmnist_sets, sizes_of
 from ucl.streams.image_dataset import SPLITS, ImageDataset, as_dataset
 from ucl.streams.image_files import read_digits, read_folder, read_npz, samples_in
+
+_log = logging.getLogger(__name__)
 
 
 class Listing(NamedTuple):
@@ -63,6 +66,8 @@ def load(name: str, root: str | Path | None = None, image_size: int | None = Non
             not arrays (default: the size of the first image if it is square, otherwise 32). Other sets have only one
             size.
 
+    A log message (level WARNING) counts the test images of your own data that are also training images.
+
     Raises:
         InputError: (a ValueError) the name is unknown, or the data can't be downloaded or used.
     """
@@ -85,7 +90,17 @@ def load(name: str, root: str | Path | None = None, image_size: int | None = Non
         data = as_dataset(called, arrays, folder, class_names)
     if image_size not in (None, data.image_size):
         raise InputError("image_size", image_size, f"{name} has {data.image_size} pixels per side; give that or none")
+    if is_user_object(plain) or is_path(plain):
+        learnt = set(_hashes(data.train_images))
+        if n_leaked := sum(image in learnt for image in _hashes(data.test_images)):
+            facts = name, n_leaked, len(data.test_labels)
+            _log.warning("%s: %d of %d test images are also training images, pixel by pixel", *facts)
     return data
+
+
+def _hashes(images: np.ndarray) -> list[str]:
+    """(N,): a text for each image, equal for equal images only."""
+    return [hashlib.sha256(image.tobytes()).hexdigest() for image in images]
 
 
 @contextmanager
@@ -194,7 +209,7 @@ def check(name: str, root: str | Path | None = None, image_size: int | None = No
     hashes = {}
     for split in splits:
         images, labels, patients = (getattr(data, f"{split}_{part}") for part in ("images", "labels", "patients"))
-        hashes[split] = [hashlib.sha256(image.tobytes()).hexdigest() for image in images]
+        hashes[split] = _hashes(images)
         facts[f"{split} images"] = len(labels)
         sizes[f"{split} images"] = np.bincount(labels, minlength=data.n_classes)
         if patients is not None:
