@@ -18,7 +18,6 @@ import numpy as np
 
 from ucl import user_objects
 from ucl.errors import first_of
-from ucl.machine.determinism import seeded_draws
 from ucl.streams.image_dataset import SPLITS
 from ucl.streams.pixels import decode
 
@@ -29,7 +28,6 @@ _ADVICE = (
 )
 
 
-@seeded_draws(0, "cpu")
 def read(path: str, folder: Path, image_size: int | None = None) -> tuple[dict[str, np.ndarray], list[str]]:
     """Call the user's function and return its images and labels as arrays, and the names of the classes if known.
 
@@ -49,6 +47,13 @@ def read(path: str, folder: Path, image_size: int | None = None) -> tuple[dict[s
     Raises:
         InputError, ValueError: the function raised an error, or returned something else.
     """
+    from ucl.machine.determinism import seeded_draws  # Imported here because torch takes two seconds.
+
+    with seeded_draws(0, "cpu"):
+        return _read(path, folder, image_size)
+
+
+def _read(path: str, folder: Path, image_size: int | None) -> tuple[dict[str, np.ndarray], list[str]]:
     parts = _parts(user_objects.call("dataset", path, user_objects.find("dataset", path, "")))
     arrays: dict[str, Any]
     if all(isinstance(part, tuple) for part in parts.values()):
