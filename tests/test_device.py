@@ -11,6 +11,7 @@ from collections import Counter
 
 import pytest
 import torch
+from conftest import save_bands
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -36,8 +37,11 @@ class Watch(TorchDispatchMode):
         self.waits = []
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        if function is torch.ops.aten.batch_norm_update_stats.default and args[0].is_meta:
+        aten = torch.ops.aten
+        if function is aten.batch_norm_update_stats.default and args[0].is_meta:
             result = tuple(args[0].new_empty(args[0].shape[1]) for _ in range(2))  # "meta" has no such kernel.
+        elif function is aten.native_batch_norm.out and args[0].is_meta:
+            result = kwargs["out"], kwargs["save_mean"], kwargs["save_invstd"]  # That of "meta" is slow.
         else:
             result = function(*args, **(kwargs or {}))
         name = function._schema.name
@@ -57,9 +61,14 @@ class Watch(TorchDispatchMode):
         return sum(self.launches.values())
 
 
-def stepped(fields, batches):
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory):
+    return str(save_bands(tmp_path_factory.mktemp("data") / "bands.npz", train=700))
+
+
+def stepped(dataset, fields, batches):
     """Return the operations of the training step and of the memory update, for each batch of the stream."""
-    config = Config(**{"dataset": "digits", "n_tasks": 2, "memory_size": 10, "precision": "bfloat16"} | fields)
+    config = Config(**{"dataset": dataset, "n_tasks": 2, "memory_size": 10, "precision": "bfloat16"} | fields)
     data = datasets.load(config.dataset)
     stream = build_stream(config, data, "meta")
     model = build_model(config, data, "meta")
@@ -100,8 +109,8 @@ def stepped(fields, batches):
     ids=lambda fields: " ".join(map(str, fields.values())),
 )
 @pytest.mark.usefixtures("shallow")
-def test_nothing_in_the_loop_waits_for_the_device(fields):
-    steps = stepped(fields, batches=2)
+def test_nothing_in_the_loop_waits_for_the_device(dataset, fields):
+    steps = stepped(dataset, fields, batches=2)
     assert len(steps) == 4
     for learning, remembering in steps:
         assert learning.total and not learning.waits
@@ -132,10 +141,10 @@ def test_the_watch_sees_what_waits():
 
 @pytest.mark.parametrize("score", ["BI", "MC"])
 @pytest.mark.usefixtures("shallow")
-def test_scoring_is_launched_alike_for_a_small_and_a_large_memory(score):
+def test_scoring_is_launched_alike_for_a_small_and_a_large_memory(dataset, score):
     """On a GPU a launch costs more than these images, so all candidates must be scored in one pass."""
     fields = {"score": score, "batch_size": 50}
-    small, large = (stepped({**fields, "memory_size": size}, batches=5)[-1][1].launches for size in (20, 200))
+    small, large = (stepped(dataset, {**fields, "memory_size": size}, batches=5)[-1][1].launches for size in (20, 200))
     assert small["convolution"] == large["convolution"] == 11  # the stem, eight in four blocks, and two shortcuts
     assert small == large
 

@@ -1,11 +1,8 @@
 """A user's scores, memory policies, methods, networks and data sets, from files outside the checkout to the tables."""
 
 import json
-import os
 import random
 import shutil
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 
@@ -69,20 +66,16 @@ def test_the_command_runs_each_and_tables_and_pictures_show_each_by_its_name(run
     assert {record.version.source for record in records["record"]} == {source} != {""}
 
 
-def test_a_sweep_with_two_processes_gives_the_same_results(here):
+def test_a_sweep_with_two_processes_gives_the_same_results(here, cli):
     variants = [
         VARIANTS["score with features"],
-        VARIANTS["memory policy with a loss per slot"],
-        {**VARIANTS["all"], "dataset": "mine:squares"},  # Each process would import torchvision for `faces`.
+        # Each process would import torchvision for `faces`.
+        {**VARIANTS["all"], "dataset": "mine:squares", **VARIANTS["memory policy with a loss per slot"]},
     ]
     configs = [Config(**{**BASE, **fields}) for fields in variants]
     (here / "grid.json").write_text(json.dumps([json.loads(config.to_json()) for config in configs]))
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-P", "-c", "import sys; from ucl.cli.main import main; sys.exit(main())"]
-    command = [*(word for word in command if word != "-P" or sys.version_info >= (3, 11))]
-    command += ["sweep", "--config", "grid.json", "--jobs", "2", "--threads", "1", "--device", "cpu"]
-    done = subprocess.run(command, cwd=here, env=env, capture_output=True, text=True, timeout=280)
-    assert (done.returncode, done.stdout) == (0, "all 3 runs are in runs\n"), done.stderr
+    code, out, err = cli("sweep", "--config", "grid.json", "--jobs", 2, "--threads", 1, "--device", "cpu")
+    assert (code, out) == (0, "all 2 runs are in runs\n"), err
     for config in configs:
         assert RecordStore("runs").load(config).results == ucl.run(config, device="cpu", progress=False).results
 
