@@ -133,6 +133,7 @@ FAULTS = {
     "a class without test images": ["train/a b c/0 1", "test/a b/0"],
     "a misnamed split": ["train/a b/0 1", "valid/a b/0"],
     "splits under other names": ["Training Testing/a b/0 1"],
+    "a test split without train": ["a b/0 1", "test/a b/0"],
     "splits without class folders": ["train test/0 1"],
     "splits as ISIC and others name them": ["ISIC_2019_Training_Input ISIC_2019_Test_Input seg_pred/0 1"],
     "masks next to images": ["a b/0 1 2", "a/0_mask 1_mask_1"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import warnings
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
@@ -76,6 +77,8 @@ def load(source: Any, task: int | None = None, device: torch.device | str = "cpu
         logits = network(images)  # (N, C, H, W), uint8 or float in [0, 1] -> (N, n_classes)
         names = [network.classes[c] for c in logits.argmax(1)]
 
+    The images have the size of those that it learnt: `ucl.streams.pixels.square` makes them of an image file.
+
     Column c of the logits is the class `record.classes[c]` for every `Record.class_order`: the order of the stream does
     not number the classes. The list is also an attribute of the network, `classes`.
 
@@ -91,11 +94,14 @@ def load(source: Any, task: int | None = None, device: torch.device | str = "cpu
 
     Raises:
         InputError: the run was measured without `weights`, the file can't be read or is of another run, or a user's
-            network can't be made or has other weights now. If its source has changed otherwise, there is a warning.
+            network can't be made or has other weights now. If its source has changed otherwise, there is a warning. A
+            call of the network raises it for images of another size or range.
     """
     tested: list[Any] = []  # what identifies the run and the task
     if isinstance(source, (str, Path)):
         file = Path(source)
+        if file.suffix == ".json":
+            raise InputError("weights", str(file), "is a record's file; give the record, see ucl.load_records")
     elif "weights" in source.files:
         task = len(source.accuracy) - 1 if task is None else task
         file = file_of(source.files["weights"], task)
@@ -118,4 +124,17 @@ def load(source: Any, task: int | None = None, device: torch.device | str = "cpu
     with user_objects.attribute_errors_to("model", own):
         network.load_state_dict(state)
     network.classes = saved["classes"]
+    network.register_forward_pre_hook(partial(_check_images, tuple(shape[1:])))
     return network.to(device).eval()
+
+
+def _check_images(shape: tuple[int, int], _: nn.Module, arguments: tuple[Any, ...]) -> None:
+    """Raise an InputError unless a loaded network gets images of its channels and size, uint8 or float in [0, 1]."""
+    images_NCHW, (channels, size) = arguments[0], shape
+    if images_NCHW.shape[1:] != (channels, size, size):
+        reason = f"give (N, {channels}, {size}, {size}); ucl.streams.pixels.square(image, {size}) makes them of a file"
+        raise InputError("images", tuple(images_NCHW.shape), reason)
+    low, high = images_NCHW.aminmax()
+    if images_NCHW.is_floating_point() and (low < -0.01 or high > 1.01):
+        given = f"{low:.3g} to {high:.3g}"
+        raise InputError("images", given, "give uint8, or float in [0, 1]; the network normalises them itself")

@@ -84,7 +84,8 @@ def samples_in(root: Path) -> tuple[list[str], dict[str, list[Sample]]]:
     classes = list(_folders_in(folders["train"]))
     words = {name: _LIKE_SPLITS.intersection(re.split(r"[\W\d_]+", name.lower())) for name in classes}
     splits = [name for name in classes if words[name]]  # also as in seg_train or ISIC_2019_Test_Input
-    if len(classes) < 2 or len({word[:2] for found in words.values() for word in found}) > 1:
+    kinds = {word[:2] for found in words.values() for word in found}
+    if len(classes) < 2 or len(kinds) > 1 or not {"test", "val"}.isdisjoint(classes):
         reason = f"{first_of(splits)} are not classes" if splits else f"has {len(classes)} class folders"
         raise ValueError(f"{reason}; give 2 or more, as in {_LAYOUTS}")
     samples: dict[str, list[Sample]] = {}
