@@ -132,18 +132,16 @@ def test_the_hash_of_the_package_is_of_the_names_and_contents_of_its_files(tmp_p
 # Files
 
 
-def test_a_file_is_replaced_completely_or_not_at_all(tmp_path):
-    path = tmp_path / "new" / "file"
-    with files.part_of(path, lambda file: file.write(b"old")) as part:
-        assert part.parent == path.parent and not path.exists()
-        part.replace(path)
-
-    def fails(file):
-        file.write(b"half")
+def test_a_file_is_replaced_completely_or_not_at_all(tmp_path, monkeypatch):
+    def full(_):
+        assert path.read_bytes() == b"old" and len(os.listdir(path.parent)) == 2
         raise OSError("disk full")
 
-    with pytest.raises(OSError), files.part_of(path, fails):
-        pass
+    path = tmp_path / "new" / "file"
+    files.write_whole(path, b"old")
+    with monkeypatch.context() as patch, pytest.raises(OSError):
+        patch.setattr(os, "fsync", full)
+        files.write_whole(path, b"new")
     assert path.read_bytes() == b"old" and os.listdir(path.parent) == ["file"]
 
 

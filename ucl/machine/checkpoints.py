@@ -7,7 +7,6 @@ the file executes nothing from it (`weights_only`).
 from __future__ import annotations
 
 import io
-import os
 import warnings
 import zipfile
 from contextlib import suppress
@@ -18,7 +17,7 @@ import torch
 
 from ucl.config import Config
 from ucl.errors import one_line_with_type
-from ucl.machine.files import part_of
+from ucl.machine.files import write_whole
 
 
 class Unsaved(RuntimeError):
@@ -50,8 +49,7 @@ def save(path: Path, identity: dict[str, Any], state: dict[str, Any]) -> None:
         reason = f"a state_dict has something that torch.load does not read ({one_line_with_type(error)})"
         raise Unsaved(reason) from None
     try:
-        with part_of(path, lambda file: file.write(data.getbuffer())) as part:
-            os.replace(part, path)
+        write_whole(path, data.getbuffer())
     except OSError as error:
         reason = f"can't be written ({error.strerror}); if the run is stopped now, it continues from an earlier task"
         warnings.warn(f"{path}: the checkpoint {reason}", stacklevel=4)

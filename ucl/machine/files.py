@@ -5,10 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
 
 
 def try_writing(folder: Path) -> None:
@@ -22,16 +19,10 @@ def try_writing(folder: Path) -> None:
         pass
 
 
-@contextmanager
-def part_of(path: Path, write: Callable[[IO[bytes]], object]) -> Iterator[Path]:
-    """A temporary file in the folder of a path, completely written to the disk, which the caller renames to the path.
+def write_whole(path: Path, content: bytes | memoryview) -> None:
+    """Write a file; its folder is created if missing.
 
-    A reader of the path finds the complete old or the complete new content, even if the process is killed. At the end
-    of the block, the temporary file is deleted if it has not been renamed.
-
-    Args:
-        path: the final file; its folder is created if missing.
-        write: function that writes the content into an open file.
+    A reader of the path finds the complete old or the complete new content, even if the process is killed.
 
     Raises:
         OSError: the file cannot be written.
@@ -40,11 +31,11 @@ def part_of(path: Path, write: Callable[[IO[bytes]], object]) -> Iterator[Path]:
     handle, part = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
     try:
         with os.fdopen(handle, "wb") as file:
-            write(file)
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         os.chmod(part, 0o644)
-        yield Path(part)
+        os.replace(part, path)
     finally:
         Path(part).unlink(missing_ok=True)
 
@@ -52,8 +43,7 @@ def part_of(path: Path, write: Callable[[IO[bytes]], object]) -> Iterator[Path]:
 def write_or_warn(path: Path, content: bytes, what: str) -> bool:
     """Write a file that a run leaves beside its record, completely or not at all; if not, there is a warning."""
     try:
-        with part_of(path, lambda file: file.write(content)) as part:
-            os.replace(part, path)
+        write_whole(path, content)
         return True
     except OSError as error:
         reason = f"the {what} can't be written ({error.strerror}); the result is not affected"

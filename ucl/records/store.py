@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ucl import user_objects
 from ucl.config import FURTHER_TESTS, Config
 from ucl.errors import InputError
-from ucl.machine.files import part_of, try_writing
+from ucl.machine.files import try_writing, write_whole
 from ucl.records.measures import COLUMNS
 from ucl.records.record import FACTS, Record, Version
 from ucl.streams import datasets
@@ -194,9 +194,7 @@ class RecordStore:
         """
         path = self._new_path(record.config, record.version)
         files = {kind: _relative(file, path) for kind, file in record.files.items()}
-        text = dataclasses.replace(record, files=files).to_json()
-        with part_of(path, lambda file: file.write(text.encode())) as part:
-            os.replace(part, path)
+        write_whole(path, dataclasses.replace(record, files=files).to_json().encode())
         return path
 
     def __iter__(self) -> Iterator[Record]:
