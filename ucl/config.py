@@ -73,9 +73,8 @@ class Config(Fields):
     def _check_together(self) -> None:
         """Check fields whose values depend on each other."""
         if self.tasks != "equal":
-            decided = self._implied()
             for name in ("n_tasks", "class_order"):
-                if getattr(self, name) != decided[name]:
+                if getattr(self, name) != self._implied()[name]:
                     raise InputError(name, getattr(self, name), f"tasks={self.tasks!r} sets it; leave it out")
         reason = "its BatchNorm would normalise a single image by itself; slim_resnet18_groupnorm takes 1"
         whole_number("batch_size", self.batch_size, network_row(self.model).smallest_batch, 10_000, reason)

@@ -30,7 +30,6 @@ class Diverged(Exception):
 
     def __init__(self, task: Task) -> None:
         self.task = task
-        super().__init__(task.number)
 
 
 class Listener:

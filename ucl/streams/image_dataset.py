@@ -120,8 +120,7 @@ def as_dataset(name: str, arrays: Mapping[str, Any], folder: Path, class_names: 
             a class has no training or no test images; or a patient is in two splits.
     """
     checked: dict[str, Any] = {key: value for key, value in arrays.items() if key not in (*ARRAYS, *PATIENTS)}
-    parts = "images", "labels", "patients"
-    splits = [s for s in SPLITS if s == "train" or {f"{s}_{part}" for part in parts} & arrays.keys()]
+    splits = [split for split in SPLITS if split == "train" or any(key.startswith(f"{split}_") for key in arrays)]
     patients: dict[str, np.ndarray] = {}
     for split in splits:
         for key in (f"{split}_images", f"{split}_labels"):
@@ -144,8 +143,7 @@ def as_dataset(name: str, arrays: Mapping[str, Any], folder: Path, class_names: 
     numbers_of = numbers_of_patients({split: members.tolist() for split, members in patients.items()})
     if "test" not in splits:
         splits.append("test")
-        images, labels = checked["train_images"], checked["train_labels"]
-        members = patients["train"]
+        images, labels, members = checked["train_images"], checked["train_labels"], patients["train"]
         test_N = held_out(labels, members if numbers_of else None)
         for split, chosen_N in {"test": test_N, "train": ~test_N}.items():
             copies = empty_images((chosen_N.sum(), *images.shape[1:]), folder)

@@ -101,14 +101,13 @@ def samples_in(root: Path) -> tuple[list[str], dict[str, list[Sample]]]:
                 reason = f"the class folder {class_folders[name]} has no images"
                 raise ValueError(f"{reason}; give some ({' '.join(IMAGE_FILES)}), or remove it")
             stems = {file.with_suffix("") for file in images}
-            found = [(file, _MASK.fullmatch(file.stem)) for file in images]
-            if masks := [file for file, mask in found if mask and file.with_name(mask[1]) in stems]:
+            if masks := [f for f in images if (m := _MASK.fullmatch(f.stem)) and f.with_name(m[1]) in stems]:
                 reason = f"{first_of(masks)} in {class_folders[name]} are masks of other images there"
                 raise ValueError(f"{reason}; move the masks elsewhere")
             n_others += len(files) - len(images)
-            patients = (normalize("NFC", file.parts[0]) if len(file.parts) > 1 else "" for file in images)
-            located = [class_folders[name] / file for file in images]
-            samples[split] += [Sample(file, label, patient) for file, patient in zip(located, patients)]
+            for file in images:
+                patient = normalize("NFC", file.parts[0]) if len(file.parts) > 1 else ""
+                samples[split].append(Sample(class_folders[name] / file, label, patient))
         if n_others:
             _log.warning("%s: %d files are not read, as they have no suffix of an image", folder.name, n_others)
     return classes, samples
