@@ -302,15 +302,15 @@ def test_networks_tested_again_have_the_means_of_the_seeds_that_all_methods_have
     seeds = {"ER": (1, 2, 3), "CBR redraw": (2, 3), bi: (2, 3, 4)}
     for method, reading in itertools.product(seeds, ("running", "training", "displaced")):
         for seed in seeds[method]:
-            a = seed + 10 * list(seeds).index(method) + 100 * ("running", "training", "displaced").index(reading)
-            row = dict(dataset="cifar10-lt", memory_size=200, method=method, reading=reading, seed=seed, A=a, F=-a)
+            f = seed + 10 * list(seeds).index(method) + 100 * ("running", "training", "displaced").index(reading)
+            row = dict(dataset="cifar10-lt", memory_size=200, method=method, reading=reading, seed=seed, F=f)
             rows.append(row)
     readings = pd.DataFrame(rows)
-    means = moved_by_scoring(readings)[["n", "A_training", "F_displaced", "A_running", "A_published"]]
+    means = moved_by_scoring(readings)[["n", "F_training", "F_displaced", "F_running", "F_published"]]
     assert means.round(1).to_numpy().tolist() == [
-        [2, 102.5, -202.5, 2.5, 22.1],
-        [2, 112.5, -212.5, 12.5, 22.4],
-        [2, 122.5, -222.5, 22.5, 30.4],
+        [2, 102.5, 202.5, 2.5, 76.2],
+        [2, 112.5, 212.5, 12.5, 77.4],
+        [2, 122.5, 222.5, 22.5, 40.7],
     ]
 
 

@@ -153,31 +153,29 @@ def between_readings(table: pd.DataFrame, reading: str) -> pd.DataFrame:
 
 
 def moved_by_scoring(table: pd.DataFrame) -> pd.DataFrame:
-    """A and F of the same networks (see `by_reading`) under the readings `TESTED`, means over seeds.
+    """F of the same networks (see `by_reading`) under the readings `TESTED`, means over seeds.
 
     ER and CBR redraw do not score, so their `running` equals `training`.
 
     Returns:
         A row per stream and method, on the seeds that all three methods have: columns dataset, memory_size, method, n,
-        and of each metric m ("A", "F"), in per cent, m_training, m_displaced, m_running and m_published, the mean that
-        the paper prints (NaN if none); half_training and so on are half the widths of the 95 % intervals of F. Streams
-        with fewer than two seeds are left out.
+        and in per cent F_training, F_displaced, F_running and F_published, the mean that the paper prints (NaN if
+        none); half_training and so on are half the widths of the 95 % intervals. Streams with fewer than two seeds are
+        left out.
     """
-    measured = table[table["method"].isin(_TESTED_METHODS) & table["reading"].isin(TESTED)].dropna(subset=["A", "F"])
+    measured = table[table["method"].isin(_TESTED_METHODS) & table["reading"].isin(TESTED)].dropna(subset=["F"])
     rows = []
     for (dataset, size), part in measured.groupby(["dataset", "memory_size"], sort=False):
         n_tests = part.groupby("seed").size()
         seeds = n_tests.index[n_tests == len(_TESTED_METHODS) * len(TESTED)]
         if len(seeds) < 2:
             continue
-        groups = part[part["seed"].isin(seeds)].groupby(["method", "reading"])[["A", "F"]]
-        means, halves = groups.mean(), stats.t.ppf(0.975, len(seeds) - 1) * groups.sem()["F"]
+        groups = part[part["seed"].isin(seeds)].groupby(["method", "reading"])["F"]
+        means, halves = groups.mean(), stats.t.ppf(0.975, len(seeds) - 1) * groups.sem()
         for method in _TESTED_METHODS:
             row = {"dataset": dataset, "memory_size": size, "method": method, "n": len(seeds)}
-            for metric in ("A", "F"):
-                row |= {f"{metric}_{reading}": means.loc[(method, reading), metric] for reading in TESTED}
-                row[f"{metric}_published"] = paper.printed((dataset, size), method, metric)
+            row |= {f"F_{reading}": means[method, reading] for reading in TESTED}
+            row["F_published"] = paper.printed((dataset, size), method, "F")
             rows.append(row | {f"half_{reading}": halves[method, reading] for reading in TESTED})
-    numbers = [f"{metric}_{state}" for metric in "AF" for state in (*TESTED, "published")]
-    numbers += [f"half_{reading}" for reading in TESTED]
-    return pd.DataFrame(rows, columns=["dataset", "memory_size", "method", "n", *numbers])
+    numbers = [f"{number}_{reading}" for number in ("F", "half") for reading in TESTED]
+    return pd.DataFrame(rows, columns=["dataset", "memory_size", "method", "n", *numbers, "F_published"])
