@@ -53,11 +53,10 @@ def class_confusion(records: Sequence[Record]) -> Figure:
     shares_TCC = 100 * counts_TCC / np.where(n_TC1 > 0, n_TC1, np.nan)
 
     last, n_names = len(shares_TCC) - 1, len(names)
-    earlier = np.unique(np.linspace(0, last - 1, min(last, _EARLIER)).round().astype(int))
-    figure = plt.figure(figsize=(5.5, 5.2 + bool(last)))
-    grid = figure.add_gridspec(1 + bool(last), max(1, len(earlier)), height_ratios=[1, 4.6][-1 - bool(last) :])
-    axes = [figure.add_subplot(grid[0, column]) for column in range(len(earlier))] + [figure.add_subplot(grid[-1, :])]
-    for ax, task in zip(axes, [*earlier, last]):
+    earlier = np.unique(np.linspace(0, last - 1, min(last, _EARLIER)).round().astype(int)).tolist()
+    rows: Any = [earlier, [last] * len(earlier)] if last else [[last]]
+    figure, axes = plt.subplot_mosaic(rows, height_ratios=[1, 4.6] if last else [1], figsize=(5.5, 4.2 + len(rows)))
+    for task, ax in axes.items():
         look: dict[str, Any] = dict(vmin=0, vmax=100, cmap="Blues", square=True, xticklabels=False, yticklabels=False)
         if task == last and n_names <= _WITH_NUMBERS:
             numbers = np.where(shares_TCC[task] > 0.5, np.char.mod("%.0f", np.nan_to_num(shares_TCC[task])), "")
@@ -68,7 +67,7 @@ def class_confusion(records: Sequence[Record]) -> Figure:
             draw(borders, 0, n_names, color="black", lw=0.7 if task == last else 0.3)
         ax.set_title(f"after task {task + 1}", fontsize=8)
     if last:
-        axes[len(earlier) // 2].set_xlabel("grey: not tested", fontsize=7)
+        axes[earlier[len(earlier) // 2]].set_xlabel("grey: not tested", fontsize=7)
     if n_names <= _WITH_NAMES:
         ax.set_xticks(np.arange(n_names) + 0.5, names, fontsize=7, rotation=0 if max(map(len, names)) < 3 else 90)
         ax.set_yticks(np.arange(n_names) + 0.5, names, fontsize=7, rotation=0)
