@@ -182,7 +182,7 @@ def test_results_are_the_committed_ones_however_their_notebook_is_run(tmp_path):
     (copy / "figures").mkdir()
     (copy / "figures" / "runs").symlink_to(ROOT / "figures" / "runs")
     by_jupyter = [sys.executable, "-m", "jupyter", "nbconvert", "--execute", "--to", "notebook", "--inplace"]
-    by_jupyter += [f"{figure}.ipynb"]
+    by_jupyter += [f"{tables}.ipynb"]
     environment = {**os.environ, "PYTHONPATH": str(copy)}
 
     with (
@@ -191,7 +191,7 @@ def test_results_are_the_committed_ones_however_their_notebook_is_run(tmp_path):
     ):
         (outcome,) = reproduce([tables], {"output": str(tmp_path / "reproduced")}, tmp_path / "pages")
     assert (first.returncode, second.returncode, outcome.error) == (0, 0, "")
-    for name, folder in ((tables, "reproduced"), (figure, "papermill"), (figure, "copy/figures")):
+    for name, folder in ((tables, "reproduced"), (figure, "papermill"), (tables, "copy/figures")):
         for table in tables_of[name]:
             assert (tmp_path / folder / table).read_bytes() == (ROOT / "figures" / table).read_bytes(), (folder, table)
 
