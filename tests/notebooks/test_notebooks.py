@@ -27,7 +27,7 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 FIGURES = ROOT / "figures"
 
 # For each notebook: the parameters it is run with here, in addition to `output` and `store`, and the files it writes.
-# TINY is a data set of six classes of 40 training and 4 test images.
+# TINY is a data set of six classes of 20 training and 4 test images.
 TINY = "tiny.npz"
 SMOKE = {"profile": "smoke"}
 RUNS = {
@@ -95,8 +95,8 @@ RUNS = {
     "tables": (SMOKE, "table1_cifar10.csv table2_cifar100.csv table3_long_tailed.csv"),
     "your_own": ({"images": 25}, "your_own.png your_own.csv my_score.py my_memory.py my_images.py"),
 }
-# What IPython runs before the first cell: networks of two stages and 8 instead of 20 filters, see conftest.py, and few
-# batches and images for what is estimated or timed.
+# What IPython runs before the first cell: networks of two stages and 8 instead of 20 filters, see conftest.py, few
+# batches and images for what is estimated or timed, and pictures that are coarse and drawn only to be saved and shown.
 SMALL_NETWORKS = """
 from functools import partial
 from ucl.evaluation import running_statistics
@@ -105,6 +105,10 @@ from ucl.models import slim_resnet
 slim_resnet._STAGES = ((1, 2), (8, 4))
 slim_resnet.MODELS.update({name: partial(model, width=8) for name, model in slim_resnet.MODELS.items()})
 running_statistics.BATCHES = 3
+from matplotlib import pyplot
+from ucl.plots import style
+style.STYLE.update({"savefig.dpi": 100, "pdf.fonttype": 3})
+pyplot.uninstall_repl_displayhook()
 ceiling.CHUNKS["cpu"], ceiling.MATRIX["cpu"], ceiling.CANDIDATES = (8, 16), 64, 2
 """
 LESSONS = [path for path in NOTEBOOKS if re.match(r"0[1-9]_", path.name)]
@@ -184,7 +188,7 @@ def test_the_prose_shows_the_committed_pictures(path):
 def tiny(tmp_path_factory):
     draw = np.random.default_rng(0)
     arrays = {}
-    for split, n in (("train", 240), ("test", 24)):
+    for split, n in (("train", 120), ("test", 24)):
         labels = np.arange(n) % 6
         images = draw.integers(0, 100, (n, 28, 28))
         for image, label in zip(images, labels, strict=True):
