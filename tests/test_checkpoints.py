@@ -231,6 +231,7 @@ class Counts(torch.nn.Module):
         return self.head(x.flatten(1)) * (1 + self.steps / 10)
 
 
+LIGHT = dict(model="own_objects:batch_normed")  # a network that takes no time
 USERS_OBJECTS = {
     "attributes, and an augmentation": dict(population="own_objects:Counting", method="own_objects:Slower"),
     "attributes of the base class": dict(population=f"{__name__}:Annealed"),
@@ -242,7 +243,7 @@ USERS_OBJECTS = {
 
 @pytest.mark.parametrize("variant", USERS_OBJECTS)
 def test_a_stopped_run_with_a_users_state_ends_as_if_it_had_never_stopped(base, variant, tmp_path):
-    config = base.replace(**USERS_OBJECTS[variant])
+    config = base.replace(**LIGHT | USERS_OBJECTS[variant])
     growing.calls = 0
     whole = run(config)
     growing.calls = 5  # A new process starts with 0; the checkpoint knows better.
@@ -332,7 +333,7 @@ HIDDEN = {
 @pytest.mark.parametrize("variant", HIDDEN)
 def test_a_run_with_hidden_state_starts_again_and_says_so_once(base, variant, tmp_path):
     fields, name = HIDDEN[variant]
-    config, path = base.replace(**fields), tmp_path / "checkpoint.pt"
+    config, path = base.replace(**LIGHT | fields), tmp_path / "checkpoint.pt"
     with pytest.warns(UserWarning, match="starts again") as reported:
         whole = run(config, checkpoint=path)
     assert [name in str(warning.message) for warning in reported] == [True] and not path.exists()
@@ -348,7 +349,7 @@ class Forgets(Counting):
 
 def test_a_class_that_does_not_load_the_state_of_its_base_class_is_refused(base, tmp_path):
     with pytest.raises(ucl.InputError) as refusal:
-        stopped_after_each_task(base.replace(population=f"{__name__}:Forgets"), tmp_path / "checkpoint.pt")
+        stopped_after_each_task(base.replace(**LIGHT, population=f"{__name__}:Forgets"), tmp_path / "checkpoint.pt")
     assert refusal.value.name == "buffer"
 
 

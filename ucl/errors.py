@@ -8,6 +8,7 @@ import sysconfig
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 _PACKAGE = Path(__file__).parent  # of ucl
@@ -56,6 +57,7 @@ def line_of(error: BaseException) -> str:
     return f" ({users[-1][0].name}, line {users[-1][1]})" if users else ""
 
 
+@cache
 def is_of_a_library(file: str) -> bool:
     """Whether a source file is of Python or of an installed package."""
     installed = {"site-packages", "dist-packages"} & set(Path(file).parts)

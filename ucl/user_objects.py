@@ -21,7 +21,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
+from functools import lru_cache, partial
 from importlib.util import cache_from_source, find_spec, resolve_name
 from inspect import Parameter, Signature
 from pathlib import Path
@@ -180,19 +180,22 @@ def source_files(module: str) -> dict[str, Path]:
     return files
 
 
-def _imports(source: bytes | str, package: str) -> Iterator[str]:
-    """Names that may be modules in the import statements of a source."""
+@lru_cache(256)  # A run asks several times.
+def _imports(source: bytes | str, package: str) -> tuple[str, ...]:
+    """Names that may be modules in the import statements of a source, each once."""
+    names: list[str] = []
     try:
         nodes = list(ast.walk(ast.parse(source)))
     except (SyntaxError, ValueError):
-        return
+        return ()
     for node in nodes:
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            names += (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             with suppress(ImportError):
                 base = resolve_name("." * node.level + (node.module or ""), package)
-                yield from (base, *(f"{base}.{alias.name}" for alias in node.names))
+                names += (base, *(f"{base}.{alias.name}" for alias in node.names))
+    return tuple(dict.fromkeys(names))
 
 
 def _location(module: str) -> str:
