@@ -96,7 +96,8 @@ RUNS = {
     "your_own": ({"images": 25}, "your_own.png your_own.csv my_score.py my_memory.py my_images.py"),
 }
 # What IPython runs before the first cell: networks of two stages and 8 instead of 20 filters, see conftest.py, few
-# batches and images for what is estimated or timed, and pictures that are coarse and drawn only to be saved and shown.
+# batches and images for what is estimated or timed, every second image of digits, and pictures that are coarse and
+# drawn only to be saved and shown.
 SMALL_NETWORKS = """
 from functools import partial
 from ucl.evaluation import running_statistics
@@ -107,6 +108,8 @@ slim_resnet.MODELS.update({name: partial(model, width=8) for name, model in slim
 running_statistics.BATCHES = 3
 from matplotlib import pyplot
 from ucl.plots import style
+from ucl.streams import datasets
+datasets.read_digits = lambda read=datasets.read_digits: {name: array[::2] for name, array in read().items()}
 style.STYLE.update({"savefig.dpi": 100, "pdf.fonttype": 3})
 pyplot.uninstall_repl_displayhook()
 ceiling.CHUNKS["cpu"], ceiling.MATRIX["cpu"], ceiling.CANDIDATES = (8, 16), 64, 2
