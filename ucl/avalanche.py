@@ -46,7 +46,7 @@ class StoragePolicy(ExemplarsBuffer):
 
     After each experience the memory is updated once: the batch is all samples of the experience, the network is the
     strategy's model. For an update after each mini-batch, as in `ucl.run`, train on `split_online_stream`. The policies
-    "homogeneous" and "rainbow" act at the end of a task, so they need experiences that are whole tasks.
+    "homogeneous", "icarl" and "rainbow" act at the end of a task, so they need experiences that are whole tasks.
 
     The plugin draws from the whole memory, as with ``replay="all"``. It does not report what it has replayed,
     and the stream has no task numbers: with "loss-aware" the loss of a stored sample is never updated, and with
