@@ -46,7 +46,6 @@ TEMPLATE = r"""
 """
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
 NOTEBOOK_LINK = re.compile(r"\]\((?:(\w+)\.ipynb)?(#[^)]*)?\)")
-PICTURE = re.compile(r"!\[([^\]]+)\]\(\.\./(figures/[\w.-]+\.png)\)")
 # The signature of Config and of its Fields is their source: the list of the fields says the same in words.
 FIELDS_SIGNATURE = re.compile(
     r'(id="ucl\.(?:config\.Config|fields\.Fields)".*?)<div class="[^"]*doc-signature.*?</div>', re.DOTALL
@@ -63,7 +62,6 @@ def on_config(config: Any) -> Any:
 def on_files(files: Files, config: Any) -> Files:
     """Add the pages and files that are made from the repository's."""
     contents: dict[str, str | bytes] = {name: path.read_bytes() for name, path in copied().items()}
-    contents["gallery.md"] = gallery()
     for path in NOTEBOOKS:
         executed = EXECUTED / path.name
         text, pictures = notebook_page(executed if executed.exists() else path)
@@ -148,15 +146,3 @@ def notebook_page(path: Path) -> tuple[str, dict[str, bytes]]:
     # Jupyter's anchor of a heading has its capitals, the site's does not.
     text = NOTEBOOK_LINK.sub(lambda link: f"]({link[1] + '.md' if link[1] else ''}{(link[2] or '').lower()})", text)
     return text, resources.get("outputs", {})
-
-
-def gallery() -> str:
-    """A page with each picture that a notebook shows, its caption, and a link to the notebook."""
-    cards = []
-    for path in NOTEBOOKS:
-        cells = [cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "markdown"]
-        title, page = cells[0].partition("\n")[0].removeprefix("# "), f"notebooks/{path.stem}.md"
-        for caption, picture in PICTURE.findall("\n".join(cells)):
-            image = f"[![{caption}]({picture}){{ loading=lazy }}]({page})"
-            cards.append(f"-   {image}\n\n    {caption}. [{title}]({page})\n\n")
-    return f'# Gallery\n\n<div class="grid cards" markdown>\n\n{"".join(cards)}\n</div>\n'

@@ -142,10 +142,3 @@ def test_the_search_finds_what_is_written_for_readers_and_no_source_code(site):
         (text,) = (text for location, text in texts.items() if anchor.fullmatch(location))
         described = getattr(ucl.scorers, name).__doc__.split("\n")[0].replace("`", "")
         assert " ".join(described.split()[:4]) in " ".join(re.sub(r"<[^>]+>", "", text).split()), name
-
-
-def test_the_gallery_has_every_committed_picture_and_its_notebook(site):
-    _, folder = site
-    text = (folder / "gallery" / "index.html").read_text(encoding="utf-8")
-    linked = re.findall(r'<a href="\.\./notebooks/\w+/"><img [^>]*src="\.\./figures/([^"]+)"', text)
-    assert sorted(linked) == sorted(path.name for path in (ROOT / "figures").glob("*.png"))
