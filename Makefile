@@ -24,6 +24,7 @@ quickstart: install
 figures: quickstart
 	for path in figures/quickstart/*.png; do cp "$$path" "figures/00_quickstart_$${path##*/}"; done
 	$(BIN)/ucl reproduce $(FIGURES) --jobs 2 --output reproduced
+	$(BIN)/python -m ucl.report.pages
 	@echo "Tables and pictures are in figures/, pages to browse in reproduced/index.html"
 
 smoke: install

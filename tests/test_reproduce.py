@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import nbformat
@@ -73,20 +72,6 @@ def test_a_notebook_runs_with_its_parameters_in_its_folder_and_shares_the_thread
     assert "doubled: 42" in text and f"threads: 3 folder: {pages.parent.name}" in text
     parameters = nbformat.read(pages / "good.ipynb", as_version=4).metadata.papermill.parameters
     assert parameters == {"number": 21, "output": str(Path("mine").absolute())}
-
-
-def test_the_notebook_of_results_is_executed_after_all_others(tmp_path, monkeypatch):
-    ended = []
-
-    def execute(path, folder, **_):
-        time.sleep(0.3 * (path.stem == "slow"))
-        ended.append(path.stem)
-        return Outcome(path.stem, 0.3, "", folder / path.name)
-
-    monkeypatch.setattr(batch, "_execute", execute)
-    paths = [notebook(tmp_path / f"{name}.ipynb", "number = 1") for name in ("results", "slow")]
-    assert [outcome.name for outcome in reproduce(paths, output=tmp_path / "pages", jobs=2)] == ["results", "slow"]
-    assert ended == ["slow", "results"]
 
 
 def test_an_incomplete_copy_is_a_failed_notebook_without_a_page(tmp_path, monkeypatch):

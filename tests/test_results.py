@@ -6,6 +6,7 @@ import io
 import itertools
 import re
 import shlex
+import shutil
 import warnings
 from functools import cache
 from pathlib import Path
@@ -21,7 +22,7 @@ import ucl
 from ucl.cli import texts
 from ucl.cli.parser import parser
 from ucl.config import Config
-from ucl.evidence import claims, hypotheses, paper, tables
+from ucl.evidence import claims, hypotheses, paper
 from ucl.evidence.run_measures import (
     SETTINGS,
     between_readings,
@@ -52,7 +53,7 @@ def committed():
 
 @cache
 def full():
-    return pages.in_full(results.of_one_version(committed()), FIGURES)
+    return pages.in_full(results.of_one_version(committed()), pd.read_csv(FIGURES / "leaderboard_costs.csv"))
 
 
 def runs(label, dataset, memory_size, **fields):
@@ -75,15 +76,21 @@ def runs(label, dataset, memory_size, **fields):
 # What is committed
 
 
-def test_the_committed_tables_are_those_of_the_records():
-    of_name = pages.tables(committed(), full(), FIGURES)
-    texts = {page: page.read_text(encoding="utf-8") for page in PAGES}
-    assert {page: pages.with_tables(text, of_name) for page, text in texts.items()} == texts
-    shown = {name for text in texts.values() for name in re.findall(r"<!-- (\w+) -->", text)}
-    assert shown == set(of_name) - {"remedies", "selections"}  # notebooks show them
-    for name, table in full().items():
-        computed = pd.read_csv(io.StringIO(table.to_csv(index=False, float_format="%.4f")))
-        pd.testing.assert_frame_equal(pd.read_csv(FIGURES / f"{name}.csv"), computed)
+def test_the_committed_files_are_those_of_the_records(tmp_path, monkeypatch):
+    shutil.copytree(FIGURES, tmp_path / "figures", ignore=shutil.ignore_patterns("*.png"))
+    shutil.copy(README, tmp_path)
+    computed = full()  # once for all tests
+    monkeypatch.setattr(pages, "in_full", lambda *_: computed)
+    tables = pages.write(tmp_path)
+    for page in PAGES:
+        assert (tmp_path / page.relative_to(ROOT)).read_text(encoding="utf-8") == page.read_text(encoding="utf-8")
+    for name in computed:
+        one, other = (pd.read_csv(folder / f"{name}.csv") for folder in (FIGURES, tmp_path / "figures"))
+        pd.testing.assert_frame_equal(one, other)
+    for name in ("effects", "effects_er", "leaderboard"):
+        assert (tmp_path / "figures" / f"{name}.png").is_file()
+    shown = {name for page in PAGES for name in re.findall(r"<!-- (\w+) -->", page.read_text(encoding="utf-8"))}
+    assert shown == set(tables) - {"cpu", "remedies", "selections"}
 
 
 def assert_committed(name, table, by):
@@ -129,12 +136,6 @@ def test_the_committed_readings_are_those_of_the_records(tmp_path):
     }
     differences = pd.concat(differences, names=["reading"]).reset_index("reading")
     assert_committed("readings_effects.csv", differences, ["reading", "dataset", "memory_size", "method", "metric"])
-
-
-@pytest.mark.parametrize(("name", "refresh"), [("table4_runtime", 1), ("table4_runtime_refresh", 2)])
-def test_the_committed_times_of_whole_runs_are_those_of_the_records(name, refresh):
-    timed = ucl.load_records(FIGURES / "alone")
-    assert_committed(f"{name}.csv", tables.runtimes(timed, refresh=refresh), ["processor", "method"])
 
 
 # Means and differences of the committed records, computed again
@@ -353,7 +354,7 @@ def test_the_most_frequent_version_of_the_images_counts_and_another_size_does_no
 
 
 def test_times_per_batch_and_hours_for_table_1_are_means_over_the_stream():
-    times = pages.csv(FIGURES, "beside_naive")
+    times = pd.read_csv(FIGURES / "beside_naive.csv")
     xeon = times[times["processor"].str.contains("Xeon")].groupby(["variant", "memory_size"])["whole_ms"].mean()
     ms = xeon["BI refresh 1", 500]
     row = one_row(costs.by_processor(times), **{"ms per batch": "BI"})
@@ -363,21 +364,22 @@ def test_times_per_batch_and_hours_for_table_1_are_means_over_the_stream():
     assert list(row.values()) == ["Intel Xeon", 108, *(f"{value:.0f}" for value in hours)]
 
 
-def test_times_on_a_gpu_are_the_means_over_the_stream_and_compared_with_er():
+def test_whole_runs_have_the_times_of_their_records_and_the_papers_ratios_of_total_times():
+    alone = ucl.load_records(FIGURES / "alone")
+    er, cbr, *_, two = costs.whole_runs(alone).to_dict("records")
+    (run,) = (record for record in alone["record"] if record.config.refresh == 2)
+    assert two["method"] == "BI bottom, `refresh=2`" and two["minutes"] == run.timing["total"] / 60
+    assert (er["times ER, paper"], cbr["times ER, paper"]) == (1, 60 / 42)
+
+
+def test_times_by_part_are_the_means_over_the_stream_and_compared_with_er():
     tasks = [("ER", "1", 9.0, np.nan), ("ER", "mean", 8.0, np.nan), ("BI", "mean", 20.0, 0.58)]
     times = pd.DataFrame(tasks, columns=["method", "task", "whole_ms", "share_of_ceiling"])
-    parts = dict(training_ms=7.0, views_ms=0.0, forwards_ms=9.0, selection_ms=1.0)
-    times = pd.concat([times.assign(memory_size=size, device="a GPU", **parts) for size in (500, 1000)])
-    assert costs.gpu(times)["times ER"].tolist() == [1.0, 2.5] * 2
-    assert costs.gpu(times)["share of the fastest passes"].tolist() == ["", "58 %"] * 2
-
-
-def test_without_records_and_files_every_table_is_there_and_has_no_runs(tmp_path):
-    nothing = committed()[:0]
-    of_name = pages.tables(nothing, pages.in_full(nothing, tmp_path), tmp_path)
-    assert of_name.keys() == pages.tables(committed(), full(), FIGURES).keys()
-    assert [len(of_name[name]) for name in ("finding", "choices", "leaderboard", "claims", "per_batch")] == [0] * 5
-    assert all(markdown(table).count("\n") >= 2 for table in of_name.values())
+    parts = dict(training_ms=7.0, views_ms=0.0, forwards_ms=9.0, selection_ms=1.0, processor="AMD EPYC")
+    machines = {500: "a GPU", 1000: "cpu"}
+    table = costs.by_part(pd.concat([times.assign(memory_size=m, device=d, **parts) for m, d in machines.items()]))
+    assert table["times ER"].tolist() == [1.0, 2.5] * 2 and table["device"].tolist() == ["a GPU"] * 2 + ["AMD EPYC"] * 2
+    assert table["share of the fastest passes"].tolist() == ["", "58 %"] * 2
 
 
 # Formats and marks

@@ -212,25 +212,6 @@ def test_the_papers_total_runtime_is_9_13_and_28_milliseconds_per_batch():
     assert list(table["published_times_er"].round(1)) == [1.0, 1.4, 3.1]
 
 
-def test_a_setting_is_compared_seed_by_seed_without_the_runs_that_failed():
-    runs = pd.DataFrame(
-        [(40, 1.0, 0, 50, 20), (40, 1.0, 1, 60, 40), (40, 2.0, 0, 49, 25), (40, 2.0, 1, 62, 41), (40, 2.0, 7, 0, 99)],
-        columns=["memory_size", "refresh", "seed", "A", "F"],
-    ).assign(record=record_of(BI))
-    table = tables.differences_from(runs, "refresh", 1.0).set_index("refresh")
-    assert table["n"].tolist() == [2, 3] and table["pairs"].tolist() == [2, 2]
-    means, spreads = ["A", "F", "A_difference", "F_difference"], ["A_std", "F_std"]
-    assert table.loc[1.0, [*means, *spreads]].tolist() == pytest.approx([55, 30, 0, 0, 50**0.5, 200**0.5])
-    assert table.loc[2.0, means].tolist() == [37, 55, 0.5, 3]
-    assert table.loc[2.0, ["A_difference_std", "F_difference_std"]].tolist() == pytest.approx([4.5**0.5, 8**0.5])
-    single = tables.differences_from(runs[runs["seed"] != 1].query("refresh == 1 or seed == 7"), "refresh", 1.0)
-    assert single["n"].tolist() == [1, 1] and single[spreads].isna().all(axis=None)
-    of_failed = runs.assign(record=[*runs["record"][:3], failed(record_of(BI)), runs["record"][4]])
-    assert tables.differences_from(of_failed, "refresh", 1.0)["pairs"].tolist() == [2, 1]
-    with pytest.raises(ValueError):  # The same run twice.
-        tables.differences_from(pd.concat([runs, runs]), "refresh", 1.0)
-
-
 # Runs that failed
 
 

@@ -87,12 +87,6 @@ RUNS = {
         "memory_swap.png memory_swap.csv memory_swap_effects.csv",
     ),
     "repeatability": (SMOKE, "repeatability.png repeatability.csv"),
-    "results": (SMOKE, "coverage.csv effects.png effects_er.png leaderboard.png"),
-    "scoring_cost": (
-        SMOKE,
-        "benchmark.png benchmark.csv scoring_cost_refresh.png scoring_cost_refresh.csv scoring_cost_precision.csv "
-        "table4_runtime.csv table4_runtime_refresh.csv",
-    ),
     "tables": (SMOKE, "table1_cifar10.csv table2_cifar100.csv table3_long_tailed.csv"),
     "your_own": ({"images": 25}, "your_own.png your_own.csv my_score.py my_memory.py my_images.py"),
 }
@@ -102,7 +96,6 @@ RUNS = {
 SMALL_NETWORKS = """
 from functools import partial
 from ucl.evaluation import running_statistics
-from ucl.benchmarks import ceiling
 from ucl.models import slim_resnet
 slim_resnet._STAGES = ((1, 2), (8, 4))
 slim_resnet.MODELS.update({name: partial(model, width=8) for name, model in slim_resnet.MODELS.items()})
@@ -113,7 +106,6 @@ from ucl.streams import datasets
 datasets.read_digits = lambda read=datasets.read_digits: {name: array[::2] for name, array in read().items()}
 style.STYLE.update({"savefig.dpi": 100, "pdf.fonttype": 3})
 pyplot.uninstall_repl_displayhook()
-ceiling.CHUNKS["cpu"], ceiling.MATRIX["cpu"], ceiling.CANDIDATES = (8, 16), 64, 2
 """
 LESSONS = [path for path in NOTEBOOKS if re.match(r"0[1-9]_", path.name)]
 PICTURE = re.compile(r"!\[([^\]]*)\]\(([^)]*)\)")

@@ -183,3 +183,27 @@ def _table(
     table["parts_ms"] = table[parts].sum(axis=1)
     names = ["method", "memory_size", "task", "classes", "candidates", *parts, "parts_ms", "whole_ms"]
     return table[[*names, "view_images_per_s", "ceiling_images_per_s"]]
+
+
+def summary(table: pd.DataFrame) -> str:
+    """A benchmark's means over the stream in a few lines of text, for a terminal."""
+    facts, mean = table.iloc[0], table[table["task"] == "mean"].set_index(["memory_size", "method"])
+    er = mean["whole_ms"].xs("ER", level="method") if "ER" in mean.index.unique("method") else pd.Series(dtype=float)
+    columns = {"ms / batch": mean["whole_ms"], **{part: mean[f"{part}_ms"] for part in PARTS}}
+    columns["x ER"] = mean["whole_ms"] / mean.index.get_level_values("memory_size").map(er).to_numpy()
+    columns["% of ceiling"] = 100 * mean["share_of_ceiling"]
+    shown = pd.DataFrame(columns).dropna(axis=1, how="all").round(2).reset_index()
+    lines = [shown.to_string(index=False, na_rep="")]
+    top = mean["ceiling_gflop_per_s"].mean()
+    lines.append(
+        f"ceiling: {mean['ceiling_images_per_s'].mean():,.0f} images/s in {facts['scoring_precision']} "
+        f"({facts['ceiling_float32_images_per_s']:,.0f} in float32), {top:,.0f} GFLOP/s: "
+        f"{100 * top / facts['product_gflop_per_s']:.0f} % of a matrix product's {facts['product_gflop_per_s']:,.0f}"
+    )
+    rate, plain = facts["training_mode_images_per_s"], facts["plain_training_mode_images_per_s"]
+    lines.append(f"in training mode: {rate:,.0f} images/s, {rate / plain:.1f} times that of successive passes")
+    lines.append(
+        f"threads: {facts['threads']}, {facts['device']} ({facts['processor']}), load {facts['load']:g} at the start, "
+        f"peak memory {facts['peak_memory_mib']} MiB in total"
+    )
+    return "\n".join(lines)

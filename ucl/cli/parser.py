@@ -209,7 +209,7 @@ def _add_benchmark(verb: Any) -> None:
     for name, (text, options) in names.items():
         verb.add_argument(f"--{name.replace('_', '-')}", default=argparse.SUPPRESS, help=text, **options)
     _add_data(verb)
-    text = "writes PATH.csv, PATH_updates.csv, PATH.png and PATH.pdf (default: %(default)s)"
+    text = "writes PATH.csv and PATH_updates.csv (default: %(default)s)"
     verb.add_argument("--output", type=path, default="figures/benchmark", metavar="PATH", help=text)
 
 

@@ -197,27 +197,32 @@ def reproduce(options: argparse.Namespace) -> int:
 
 
 def benchmark(options: argparse.Namespace) -> int:
-    """Measure, write tables and a picture, and print a summary."""
+    """Measure, write tables, and print a summary."""
     from ucl.machine.files import try_writing
 
     try_writing(Path(options.output).parent)  # before minutes of measurements
     import torch
 
-    from ucl.benchmarks import measure, report, updates
+    from ucl.benchmarks import measure, updates
     from ucl.machine.hardware import resolve_device
     from ucl.records.record import processor_of
 
     others = ("command", "verb", "output", "data")
     given = {name: value for name, value in vars(options).items() if name not in others}
     table = measure.benchmark(**given, root=options.data)
-    files = [*report.write(table, options.output), f"{options.output}_updates.csv"]
+    files = [f"{options.output}.csv", f"{options.output}_updates.csv"]
+    table.to_csv(files[0], index=False, float_format="%.5g")
     facts = table.iloc[0]
     torch.set_num_threads(int(facts["threads"]))  # `measure.benchmark` has restored the number from before it.
     times = updates.update_times(device=resolve_device(given.get("device", "auto")))
     described = times.assign(processor=processor_of(facts.to_dict()), threads=facts["threads"])
-    described.to_csv(files[-1], index=False, float_format="%.3g")
+    described.to_csv(files[1], index=False, float_format="%.3g")
     print(
-        report.summary(table), "memory update without scoring:", times.round(2).to_string(index=False), *files, sep="\n"
+        measure.summary(table),
+        "memory update without scoring:",
+        times.round(2).to_string(index=False),
+        *files,
+        sep="\n",
     )  # at the end, as it fails on a closed pipe
     return 0
 

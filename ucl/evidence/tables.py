@@ -20,11 +20,6 @@ NOTE = (
     "sample standard deviation over n seeds; below: as printed in the paper, mean ± population standard deviation over "
     "three seeds. — not measured. Seeds 0 to 4 (CIFAR: 0 to 2) are exploratory, see PROTOCOL.md."
 )
-RUNTIME_NOTE = (
-    "milliseconds: per batch, without evaluation; seconds: the whole run. The paper's printed times per batch do not "
-    "fit its printed totals: published_milliseconds_from_total is the total over the number of batches. The paper does "
-    "not name its processor."
-)
 _SELECTIONS = {"": "random", "top": "top", "step": "step", "bottom": "bottom"}  # in the paper's order
 
 
@@ -107,40 +102,6 @@ def layout(table: pd.DataFrame) -> pd.DataFrame:
     return wide.rename(columns=sizes, level="memory_size" if len(levels) > 1 else None).rename_axis(columns=levels)
 
 
-def differences_from(runs: pd.DataFrame, column: str, reference: Any) -> pd.DataFrame:
-    """A and F at each value of a setting, and their paired differences from a reference value, by seed.
-
-    Args:
-        runs: columns memory_size, seed, A, F (per cent), record and `column`, one row per run. Runs that failed
-            (`Record.failure`) do not count.
-        column: the setting.
-        reference: the value that the others are compared with.
-
-    Returns:
-        One row per memory size and value: n, mean and sample std of A and F, pairs (seeds that were measured at the
-        reference value, too), mean and sample std of the paired differences.
-
-    Raises:
-        ValueError: two runs have the same memory size, seed and value, such as runs on two versions of the images.
-    """
-    runs, _ = without_failures(runs)
-    index = ["memory_size", "seed", column]
-    keyed = runs.astype({"memory_size": int}).set_index(index)[["A", "F"]].astype(float)
-    if keyed.index.has_duplicates:
-        raise ValueError(f"two runs have the same {column}, memory size and seed; choose one by its fingerprint")
-    at_reference = keyed[keyed.index.get_level_values(column) == reference].droplevel(column)
-    change = keyed - at_reference.reindex(keyed.index.droplevel(column)).to_numpy()
-    by_value, changes = (values.groupby(["memory_size", column]) for values in (keyed, change))
-    columns = [
-        by_value.size().rename("n"),
-        by_value.mean(),
-        by_value.std(ddof=1).add_suffix("_std"),
-        changes["A"].count().rename("pairs"),
-    ]
-    columns += [changes.mean().add_suffix("_difference"), changes.std(ddof=1).add_suffix("_difference_std")]
-    return pd.concat(columns, axis=1).reset_index()
-
-
 def runtimes(records: pd.DataFrame, **fields: Any) -> pd.DataFrame:
     """The paper's Table 4 as measured, one row per machine and method.
 
@@ -192,8 +153,6 @@ def save(table: pd.DataFrame, path: str | Path) -> list[Path]:
         grids = "; ".join(paper.GRIDS[name] for name in table["grid"].unique())
         scores_only = " Only the rows with a score." if (table["selection"] != "").all() else ""
         note = f"{grids}.{scores_only} {NOTE}"
-    elif "published_milliseconds_from_total" in table:
-        note = RUNTIME_NOTE
     written = {
         ".csv": table.to_csv(index=False, lineterminator="\n"),
         ".md": f"{note}\n\n{markdown(shown)}".lstrip(),

@@ -43,7 +43,7 @@ def leaderboard(standings: pd.DataFrame, compared: pd.DataFrame) -> pd.DataFrame
                 **({"left out": row["failed"]} if some_failed else {}),
             }
         )
-    return pd.DataFrame(rows, columns=list(rows[0]) if rows else ["policy", "n", "A", "F"])
+    return pd.DataFrame(rows)
 
 
 def remedies(differences: pd.DataFrame) -> pd.DataFrame:
@@ -53,8 +53,6 @@ def remedies(differences: pd.DataFrame) -> pd.DataFrame:
         differences: figures/memory_autopsy_remedies.csv.
     """
     keys = ["dataset", "memory_size", "method", "settings", "remedy"]
-    if differences.empty:
-        return pd.DataFrame(columns=[*keys, "n", "recent without [%]", "recent"])
     renamed = differences.fillna({"settings": ""}).assign(method=differences["method"].map(leaderboard_name))
     without = 100 * renamed[renamed["measure"] == "recent"].set_index(keys)["without"]
     return side_by_side(renamed, keys, ["recent"], 100).join(without.rename("recent without [%]"), on=keys)

@@ -57,8 +57,6 @@ def of_one_version(records: pd.DataFrame) -> pd.DataFrame:
 
     Images of another size (`Config.image_size`) are another version, which counts only if there is no other.
     """
-    if records.empty:
-        return records
     resized = pd.Series([record.config.image_size is not None for record in records["record"]], index=records.index)
     usual = records[~resized | resized.groupby(records["dataset"]).transform("all")]
     most = usual.groupby("dataset")["fingerprint"].agg(lambda prints: prints.mode().iloc[0])
@@ -118,7 +116,7 @@ def facts(records: pd.DataFrame, cells: pd.DataFrame, differences: pd.DataFrame)
         ),
         "kinds of CPU": len({record.processor for record in on_cpus}),
         "core hours on CPUs": f"{hours:.0f}",
-        "measured": f"{dates[0]} to {dates[-1]}" if dates else "",
+        "measured": f"{dates[0]} to {dates[-1]}",
         "networks that diverged or collapsed, in no mean": failures(stored) or "none",
         "records on other versions or sizes of the images, in no table": len(stored) - len(of_one_version(records)),
         "pairs of effects.csv": int(pairs["n"].sum()),
@@ -189,7 +187,7 @@ def means(records: pd.DataFrame) -> pd.DataFrame:
                 **{f"published_{metric}_std": paper.printed(stream, config.label, metric, "std") for metric in "AF"},
             }
         )
-    return pd.DataFrame(rows, columns=list(rows[0]) if rows else ["dataset", "memory_size", "method", "setting", "n"])
+    return pd.DataFrame(rows)
 
 
 @functools.cache
@@ -206,8 +204,6 @@ def _cells() -> tuple[list[str], list[Config], list[Config]]:
 
 def as_in_the_paper(measured: pd.DataFrame) -> pd.DataFrame:
     """In how many cells of `means` A and F differ from the paper's by at most the sum of both standard deviations."""
-    if measured.empty:
-        return pd.DataFrame(columns=["settings", "methods", "cells", "near in A", "near in F"])
     cells = measured[(measured["n"] > 1) & measured["published_A"].notna()].copy()
     for metric in "AF":
         spread = cells[f"{metric}_std"] + cells[f"published_{metric}_std"]
@@ -258,9 +254,9 @@ def planned(records: pd.DataFrame) -> pd.DataFrame:
 
 def claims(counts: pd.DataFrame) -> pd.DataFrame:
     """How many of the paper's differences have each verdict, by claim and setting; `counts`: figures/claims.csv."""
-    columns = {"claim": "claim", "settings": "settings", "differences": "the paper's differences"}
-    columns |= {verdict: verdict for verdict in VERDICTS} | {"excludes_0": "exclude 0 on the paper's side"}
-    return counts.reindex(columns=list(columns)).sort_values(["claim", "settings"]).rename(columns=columns)
+    heads = {"differences": "the paper's differences", "excludes_0": "exclude 0 on the paper's side"}
+    shown = counts[["claim", "settings", "differences", *VERDICTS, "excludes_0"]]
+    return shown.sort_values(["claim", "settings"]).rename(columns=heads)
 
 
 def hypotheses(judged: pd.DataFrame) -> pd.DataFrame:

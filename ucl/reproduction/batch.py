@@ -19,7 +19,6 @@ import torch
 from ucl.errors import MOST_AT_ONCE, InputError, one_line_with_type, one_of, whole_number
 from ucl.reproduction.pages import Outcome, write_index, write_page
 
-_SUMMARY = "results"  # is executed after all others, because it reads their tables
 _FOLDERS = ("store", "output")  # parameters of notebooks
 # papermill in a process that ends, and kills its kernel, when its standard input is closed. Otherwise a kernel would
 # notice the end of papermill within a second, but not during a long call.
@@ -113,11 +112,7 @@ def reproduce(
     threads = max(1, torch.get_num_threads() // jobs)
     with ThreadPoolExecutor(max_workers=jobs) as pool, _shared_input() as stdin:
         execute = partial(_execute, parameters=parameters, folder=folder, threads=threads, stdin=stdin)
-        outcome_of: dict[Path, Outcome] = {}
-        for is_summary in (False, True):
-            part = [path for path in paths if (path.stem == _SUMMARY) == is_summary]
-            outcome_of |= zip(part, pool.map(execute, part), strict=True)
-    outcomes = [outcome_of[path] for path in paths]
+        outcomes = list(pool.map(execute, paths))
     pages = {outcome.name for outcome in outcomes if outcome.executed.exists()}
     for outcome in outcomes:
         write_page(outcome, pages)
