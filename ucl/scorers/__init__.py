@@ -1,10 +1,9 @@
 """Uncertainty scores, the 12 test-time views, and the scorer that computes a network's scores of images from views."""
 
 from ucl.scorers.passes import ScoringPasses
-from ucl.scorers.scorer import RandomScores, Scorer
+from ucl.scorers.scorer import SCORES, RandomScores, Scorer, resolve
 from ucl.scorers.scores import (
     INPUTS,
-    SCORES,
     Score,
     bregman_information,
     confidence_ratio,
@@ -14,7 +13,6 @@ from ucl.scorers.scores import (
     least_confidence,
     margin,
     mean_probabilities,
-    resolve,
     uniform,
 )
 

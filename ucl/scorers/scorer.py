@@ -11,14 +11,32 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ucl import user_objects
+from ucl import catalogue, user_objects
+from ucl.catalogue import check_name, in_order, is_user_object, resolved
 from ucl.errors import InputError
 from ucl.fields import check_fields
 from ucl.machine.determinism import restored_draws
 from ucl.models import Network
 from ucl.models.passes import in_evaluation_mode
 from ucl.scorers.passes import ScoringPasses, check_arguments
-from ucl.scorers.scores import INPUTS, OF_PROBABILITIES, Score, mean_probabilities
+from ucl.scorers.scores import INPUTS, Score, mean_probabilities
+
+SCORES: dict[str, Score] = resolved(in_order(catalogue.SCORES))
+"""The scores by their short names, in the order of tables."""
+OF_PROBABILITIES = tuple(SCORES[name] for name, row in catalogue.SCORES.items() if row.of_probabilities)
+"""The scores that need one pass only, and can be taken of the mean probabilities."""
+
+
+def resolve(name: str) -> Score:
+    """The score with a name in `SCORES`, or the user's score, given as ``package.module:function``.
+
+    Raises:
+        InputError: the name is unknown, or the function can't be imported or needs something else than `INPUTS`.
+    """
+    if is_user_object(name):
+        return user_objects.find_by_name("score", name, INPUTS)
+    check_name("score", name, SCORES)
+    return SCORES[name]
 
 
 @dataclass
@@ -77,6 +95,8 @@ class Scorer:
         if self.path:
             by_name = user_objects.ByName(self.score, INPUTS)
             names, score = by_name.asked, partial(user_objects.call, "score", self.path, by_name)
+            if self.passes.batchnorm == "train" and model.has_running_statistics:
+                names |= {"logits_PNC"}  # The passes change the statistics that tests read, whatever the score is.
         inputs = self._inputs(names, model, candidates, positions, labels)
         # Before the call: a user's score may write into its inputs.
         values_N = [(value.transpose(0, 1) if value.ndim == 3 else value[:, None]) for value in inputs.values()]

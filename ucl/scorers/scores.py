@@ -12,6 +12,9 @@ that are rescored:
     features_ND   the network's penultimate features of the unchanged image, in evaluation mode
     losses        (N,) cross-entropy of the unchanged image, in evaluation mode, in nats
 
+The passes of the views are computed if the score asks for their logits. In training mode they are always computed,
+because they change the statistics that tests read.
+
 A score that keeps something between calls is an object with `state_dict` and `load_state_dict`; with a function, a
 continued run would have another result.
 """
@@ -22,9 +25,6 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
-
-from ucl import catalogue, user_objects
-from ucl.catalogue import check_name, in_order, is_user_object, resolved
 
 Score = Callable[..., Tensor]
 """A score: takes the logits (P, N, C) of P views of N images, and returns one number per image, high if uncertain."""
@@ -85,17 +85,17 @@ def dropout_variance(logits_PNC: Tensor) -> Tensor:
     return logits_PNC.double().var(0, correction=0).mean(-1)
 
 
-def uniform(logits_PNC: Tensor) -> Tensor:
-    """Random control, ``score="ucl.scorers:uniform"``: the views are computed, but their logits are ignored.
+def uniform(labels_N: Tensor) -> Tensor:
+    """Random control, ``score="ucl.scorers:uniform"``: it needs no views.
 
     Each scoring of an image draws a new number, so a stored image can be replaced whenever it is rescored, and the
-    memory holds mostly recent images; `notebooks/memory_autopsy.ipynb` compares it with other scores. With
+    memory holds mostly recent images; `notebooks/what_a_memory_keeps.ipynb` compares it with other scores. With
     `Config.smoothing` near 0 an image keeps its first number, so all images of a class are equally likely to be stored.
 
     Returns:
         (N,), in [0, 1), from torch's global generator, like the dropout masks of the training steps.
     """
-    return torch.rand(logits_PNC.shape[1], dtype=torch.float64, device=logits_PNC.device)
+    return torch.rand(len(labels_N), dtype=torch.float64, device=labels_N.device)
 
 
 def mean_probabilities(logits_PNC: Tensor) -> Tensor:
@@ -107,21 +107,3 @@ def _top_two(logits_PNC: Tensor) -> tuple[Tensor, Tensor]:
     """The highest and the second highest class probability, (P, N) each, float64."""
     first_PN, second_PN = logits_PNC.double().softmax(-1).topk(2, -1).values.unbind(-1)
     return first_PN, second_PN
-
-
-SCORES: dict[str, Score] = resolved(in_order(catalogue.SCORES))
-"""The scores by their short names, in the order of tables."""
-OF_PROBABILITIES = tuple(SCORES[name] for name, row in catalogue.SCORES.items() if row.of_probabilities)
-"""The scores that need one pass only, and can be taken of the mean probabilities."""
-
-
-def resolve(name: str) -> Score:
-    """The score with a name in `SCORES`, or the user's score, given as ``package.module:function``.
-
-    Raises:
-        InputError: the name is unknown, or the function can't be imported or needs something else than `INPUTS`.
-    """
-    if is_user_object(name):
-        return user_objects.find_by_name("score", name, INPUTS)
-    check_name("score", name, SCORES)
-    return SCORES[name]
