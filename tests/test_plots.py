@@ -151,7 +151,7 @@ FIGURES = {
     "memories": lambda: plots.paper.memories(
         {label: {"least\nuncertain": pictures(10), "most": pictures(7)} for label in ("CBR, 50 in memory", "BI bottom")}
     ),
-    "view_grid": lambda: plots.paper.view_grid(np.full((12, 2, 8, 8, 3), 0.5), ucl.views.VIEWS, pictures(2)),
+    "view_grid": lambda: plots.paper.view_grid(np.full((2, 13, 8, 8, 3), 0.5), ucl.views.VIEWS),
     "maps": lambda: plots.paper.maps(
         {"confidence": PLANE, "BI [nats]": PLANE}, np.zeros((3, 2)), np.arange(3), (-8, 8, -7, 9)
     ),

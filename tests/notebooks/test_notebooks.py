@@ -37,42 +37,10 @@ RUNS = {
         "stream.png accuracy_matrices.png accuracy_over_stream.png accuracy_and_forgetting.png memory_samples.png "
         "score_distributions.png results.csv",
     ),
-    "01_streams": (
-        {},
-        "01_streams_balanced.png 01_streams_long-tailed.png 01_streams_long-tailed_by_size.png 01_streams_batch.png "
-        "01_streams_boundaries.png "
-        "01_streams.csv",
-    ),
+    "01_streams": ({}, ""),
     "02_scores": (
-        {"dataset": TINY, "n_tasks": 3, "profile": "smoke", "device": "cpu"},
-        "02_scores_views.png 02_scores_correlation.png 02_scores_extremes.png 02_scores_repeats.png 02_scores.csv "
-        "02_scores_repeats.csv figure5_views.png figure5_views.csv",
-    ),
-    "03_memory": (
-        {"profile": "smoke", "device": "cpu"},
-        "03_memory_batch.png 03_memory_candidates.png 03_memory_update.png 03_memory_over_time.png "
-        "03_memory_samples.png 03_memory.csv",
-    ),
-    "04_measures": (
-        {"profile": "smoke", "every": 10, "device": "cpu"},
-        "04_measures_matrices.png 04_measures_anytime.png 04_measures_projection.png 04_measures.csv "
-        "04_measures_anytime.csv",
-    ),
-    "05_readings": (SMOKE, "readings_digits_10.png readings.csv readings_effects.csv"),
-    "avalanche": ({"profile": "smoke"}, "avalanche.csv"),
-    "bloodcell": (SMOKE, "bloodcell_over_stream.png bloodcell_at_the_end.png bloodcell.csv"),
-    "claims": (SMOKE, "claims.csv claims_differences.csv claims_memories.csv"),
-    "deviations": (SMOKE, "deviations.csv"),
-    "explore_memory": (
-        {"profile": "smoke", "device": "cpu"},
-        "explore_memory.png explore_memory_class.png explore_memory.csv",
-    ),
-    "figure1_relative_improvement": (SMOKE, "figure1_relative_improvement.png figure1_relative_improvement.csv"),
-    "figure2_bregman_information": (
-        {"networks": 2},
-        "figure2_bregman_information.png figure2_bregman_information.csv",
-    ),
-    "figure3_task_accuracy": (SMOKE, "figure3_task_accuracy.png figure3_task_accuracy.csv"),
+        {"batches": 5, "networks": 2, "natural": {"digits": "3"}},
+        "figure3_task_accuracy": (SMOKE, "figure3_task_accuracy.png figure3_task_accuracy.csv"),
     "figures4_and_6": (
         SMOKE,
         "figure4_birds.png figure4_blood_cells.png figure6_score_distributions_digits.png figures4_and_6.csv",

@@ -231,23 +231,21 @@ def _written_out(class_name: str) -> str:
 
 
 @styled
-def view_grid(views: Sequence[Sequence[np.ndarray]], names: Sequence[str], originals: Sequence[np.ndarray]) -> Figure:
-    """Images and their test-time views: one row per image, one column per view (paper, appendix A.1).
+def view_grid(images: Sequence[np.ndarray], names: Sequence[str]) -> Figure:
+    """Images and their test-time views, two rows of pictures per image (paper, appendix A.1).
 
     Args:
-        views: for each of P views N images (H, W, C), in [0, 1]; rows may differ in H and W.
+        images: for each image itself and its P views (1 + P, H, W, C), in [0, 1].
         names: of the P views.
-        originals: N images (H, W, C), uint8.
     """
-    columns = [("original", [image / 255 for image in originals]), *zip(names, views)]
-    figure, axes = plt.subplots(
-        len(originals), len(columns), figsize=(0.85 * len(columns), 0.4 + 0.95 * len(originals)), squeeze=False
-    )
-    for column, (name, block) in enumerate(columns):
-        axes[0, column].set_title(name.replace(" ", "\n", 1), fontsize=7)
-        for ax, image in zip(axes[:, column], block):
+    columns = math.ceil((len(names) + 1) / 2)
+    figure, axes = plt.subplots(2 * len(images), columns, figsize=(5.5, 2.1 * len(images)), squeeze=False)
+    for ax in axes.flat:
+        ax.axis("off")
+    for row, block in zip(axes.reshape(len(images), -1), images):
+        for ax, name, image in zip(row, ["original", *names], block):
             ax.imshow(image, **_PIXELS, vmin=0, vmax=1)
-            ax.axis("off")
+            ax.set_title(name.replace(" ", "\n", 1), fontsize=7)
     return figure
 
 
@@ -261,11 +259,11 @@ def maps(panels: Mapping[str, np.ndarray], points: np.ndarray, labels: np.ndarra
         labels: (N,), their classes.
         extent: left, right, bottom, top of the maps.
     """
-    figure, axes = plt.subplots(1, len(panels), figsize=(4.2 * len(panels), 3.6), squeeze=False)
+    figure, axes = plt.subplots(1, len(panels), figsize=(2.75 * len(panels), 2.4), squeeze=False)
     for ax, (title, values) in zip(axes[0], panels.items()):
         image = ax.imshow(values, origin="lower", extent=extent, cmap="cividis", aspect="auto")
         for label, marker in zip(np.unique(labels), "osD^v"):
-            ax.scatter(*points[labels == label].T, s=9, marker=marker, color="white", edgecolor="black", lw=0.4)
+            ax.scatter(*points[labels == label].T, s=5, marker=marker, color="white", edgecolor="black", lw=0.4)
         ax.set(title=title, xlabel="$x_1$", ylabel="$x_2$")
         figure.colorbar(image, ax=ax)
     return figure
