@@ -40,7 +40,29 @@ RUNS = {
     "01_streams": ({}, ""),
     "02_scores": (
         {"batches": 5, "networks": 2, "natural": {"digits": "3"}},
-        "figure3_task_accuracy": (SMOKE, "figure3_task_accuracy.png figure3_task_accuracy.csv"),
+        "figure2_bregman_information.png figure2_bregman_information.csv figure5_views.png",
+    ),
+    "03_memory": (
+        {"profile": "smoke", "device": "cpu"},
+        "03_memory_batch.png 03_memory_candidates.png 03_memory_update.png 03_memory_over_time.png "
+        "03_memory_samples.png 03_memory.csv",
+    ),
+    "04_measures": (
+        {"profile": "smoke", "every": 10, "device": "cpu"},
+        "04_measures_matrices.png 04_measures_anytime.png 04_measures_projection.png 04_measures.csv "
+        "04_measures_anytime.csv",
+    ),
+    "05_readings": (SMOKE, "readings_digits_10.png readings.csv readings_effects.csv"),
+    "avalanche": ({"profile": "smoke"}, "avalanche.csv"),
+    "bloodcell": (SMOKE, "bloodcell_over_stream.png bloodcell_at_the_end.png bloodcell.csv"),
+    "claims": (SMOKE, "claims.csv claims_differences.csv claims_memories.csv"),
+    "deviations": (SMOKE, "deviations.csv"),
+    "explore_memory": (
+        {"profile": "smoke", "device": "cpu"},
+        "explore_memory.png explore_memory_class.png explore_memory.csv",
+    ),
+    "figure1_relative_improvement": (SMOKE, "figure1_relative_improvement.png figure1_relative_improvement.csv"),
+    "figure3_task_accuracy": (SMOKE, "figure3_task_accuracy.png figure3_task_accuracy.csv"),
     "figures4_and_6": (
         SMOKE,
         "figure4_birds.png figure4_blood_cells.png figure6_score_distributions_digits.png figures4_and_6.csv",
