@@ -24,7 +24,6 @@ from PIL import Image
 import ucl
 from ucl import Config, InputError, Record, plots
 from ucl.plots import style
-from ucl.records import Anytime
 
 NAN = float("nan")
 METHODS = {
@@ -85,18 +84,6 @@ def records_of(labels=tuple(METHODS), seeds=(0, 1), **facts):
     return [record_of(label, seed, **facts) for seed in seeds for label in labels]
 
 
-def with_curves(records, batches=(5, 10, 15, 20, 25, 30)):
-    """The same records, tested twice in each of three tasks; some of 20 validation images per task are correct."""
-    tested = []
-    for record in records:
-        draw = np.random.default_rng([record.config.seed, *record.config.label.encode()])
-        correct = draw.integers(2, 21, (len(batches), 3)).astype(float)
-        correct[np.repeat(~np.tri(3, dtype=bool), 2, axis=0)] = NAN
-        anytime = Anytime(np.array(batches), correct, np.array([20] * 3))
-        tested.append(replace(record, anytime=anytime, config=record.config.replace(evaluate_every=5)))
-    return tested
-
-
 def table_of(records):
     return pd.DataFrame([record.summary() for record in records])
 
@@ -132,7 +119,6 @@ ENDS = [10, 20, 30, 40]
 FIGURES = {
     "accuracy_matrices": lambda: plots.accuracy_matrices(records_of(seeds=[0])[:4]),
     "accuracy_over_stream": lambda: plots.accuracy_over_stream(records_of()),
-    "accuracy_over_batches": lambda: plots.accuracy_over_batches(with_curves(records_of())),
     "accuracy_and_forgetting": lambda: plots.accuracy_and_forgetting(records_of()),
     "class_recall": lambda: plots.class_recall(records_of()),
     "score_distributions": lambda: plots.score_distributions(records_of(ORDERED[:3] + ORDERED[4:])),
@@ -310,8 +296,8 @@ def test_a_name_may_begin_with_an_underscore():
     """matplotlib leaves such labels out of a legend that it collects itself."""
     names = ["_suspicious", *DIGITS]
     assert legend_of(plots.memory_over_time(counts_of(names), ENDS)) == names[::-1]
-    records = with_curves(records_of(["ER", "_mine:score bottom"]))
-    for draw in (plots.accuracy_over_stream, plots.accuracy_over_batches, plots.score_distributions):
+    records = records_of(["ER", "_mine:score bottom"])
+    for draw in (plots.accuracy_over_stream, plots.score_distributions):
         assert legend_of(draw(records)) == ["ER", "_mine:score bottom"]
 
 
@@ -376,8 +362,8 @@ def diverged(record):
     return replace(record, accuracy=accuracy, class_recall=recall, diverged_after=1)
 
 
-SOUND = with_curves(records_of(seeds=(0, 1, 2)))[::-1]  # not in the order of the figures
-RECORDS = [*SOUND, *map(diverged, with_curves(records_of(["ER", "BI top"], seeds=[3])))]
+SOUND = records_of(seeds=(0, 1, 2))[::-1]  # not in the order of the figures
+RECORDS = [*SOUND, *map(diverged, records_of(["ER", "BI top"], seeds=[3]))]
 
 
 def forgetting(a):
@@ -407,8 +393,6 @@ def heights_of(ax, label):
 DRAWN = {  # a figure, its panel, what is drawn of a method, and the same of a run, in [0, 1]
     "seen": (plots.accuracy_over_stream, 0, heights_of, lambda r: np.nanmean(r.accuracy, 1)),
     "first": (plots.accuracy_over_stream, 1, heights_of, lambda r: r.accuracy[:, 0]),
-    "tests": (plots.accuracy_over_batches, 0, heights_of, lambda r: np.nanmean(r.anytime.accuracy, 1)),
-    "tests of the first": (plots.accuracy_over_batches, 1, heights_of, lambda r: r.anytime.accuracy[:, 0]),
     "A": (plots.accuracy_and_forgetting, 0, bars, lambda r: [r.accuracy[-1].mean()]),
     "F": (plots.accuracy_and_forgetting, 1, bars, lambda r: [forgetting(r.accuracy)]),
     "parts of F": (  # a line from retained to best, and the last of the marks
@@ -490,17 +474,6 @@ def test_bands_are_sample_deviations_and_dots_are_seeds():
     assert sorted({round(y, 6) for x, y in band if x == 2}) == pytest.approx([mean - std, mean + std])
     (dots,) = (line for line in plots.accuracy_and_forgetting(records).axes[1].lines if line.get_linestyle() == "None")
     assert sorted(dots.get_xdata()) == pytest.approx(sorted(100 * forgetting(r.accuracy) for r in records))
-
-
-def test_curves_between_task_ends_have_the_ends_of_tasks_and_the_mean_time_of_a_test():
-    records = with_curves(records_of(["ER"]))
-    later = np.array([5, 10, 15, 20, 25, 31])  # the stream of another seed may be a batch longer
-    records[1] = replace(records[1], anytime=replace(records[1].anytime, batches=later))
-    seen = plots.accuracy_over_batches(records).axes[0]
-    assert points(seen, "ER")[0][:, 0].tolist() == [5, 10, 15, 20, 25, 30.5]
-    assert [line.get_xdata()[0] for line in seen.lines if len(line.get_xdata()) == 2] == [10, 20]
-    with pytest.raises(InputError, match="evaluate_every"):
-        plots.accuracy_over_batches(records_of(["ER"]))
 
 
 def test_classes_have_the_order_of_the_stream_if_all_runs_share_it():

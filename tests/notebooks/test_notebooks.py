@@ -42,16 +42,8 @@ RUNS = {
         {"batches": 5, "networks": 2, "natural": {"digits": "3"}},
         "figure2_bregman_information.png figure2_bregman_information.csv figure5_views.png",
     ),
-    "03_memory": (
-        {"profile": "smoke", "device": "cpu"},
-        "03_memory_batch.png 03_memory_candidates.png 03_memory_update.png 03_memory_over_time.png "
-        "03_memory_samples.png 03_memory.csv",
-    ),
-    "04_measures": (
-        {"profile": "smoke", "every": 10, "device": "cpu"},
-        "04_measures_matrices.png 04_measures_anytime.png 04_measures_projection.png 04_measures.csv "
-        "04_measures_anytime.csv",
-    ),
+    "03_memory": ({"dataset": TINY, "memory_size": 12, "device": "cpu"}, ""),
+    "04_measures": ({"dataset": TINY, "memory_size": 12, "device": "cpu"}, ""),
     "05_readings": (SMOKE, "readings_digits_10.png readings.csv readings_effects.csv"),
     "avalanche": ({"profile": "smoke"}, "avalanche.csv"),
     "bloodcell": (SMOKE, "bloodcell_over_stream.png bloodcell_at_the_end.png bloodcell.csv"),

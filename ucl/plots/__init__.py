@@ -5,7 +5,6 @@ from ucl.plots import effects, held_images, paper, readings, studies
 from ucl.plots.accuracy import (
     accuracy_and_forgetting,
     accuracy_matrices,
-    accuracy_over_batches,
     accuracy_over_stream,
     class_recall,
 )
@@ -26,7 +25,6 @@ __all__ = [
     "STYLE",
     "accuracy_and_forgetting",
     "accuracy_matrices",
-    "accuracy_over_batches",
     "accuracy_over_stream",
     "class_confusion",
     "class_recall",

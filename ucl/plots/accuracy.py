@@ -17,7 +17,6 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.figure import Figure
 
-from ucl.errors import InputError
 from ucl.fields import decimal
 from ucl.plots.grouped import by_label, name_mixed_arithmetic, names_of, same_but_for_seed
 from ucl.plots.style import SEED, color, dash, legend, plain, shortened, styled
@@ -76,77 +75,34 @@ def accuracy_over_stream(records: Sequence[Record]) -> Figure:
     """
     same_but_for_seed(records)
     rows = [
-        (r.config.label, t, t, seen, first)
+        (r.config.label, t, 100 * seen, 100 * first)
         for r in records
         if not r.failure
         for t, (seen, first) in enumerate(zip(r.accuracy_so_far, r.accuracy[:, 0]), 1)
     ]
+    table = pd.DataFrame(rows, columns=["label", "task", "seen", "first"])
     balanced = " (balanced)" if any(record.config.balanced_accuracy for record in records) else ""
+    names, tasks = names_of(records), range(1, 1 + max(len(record.accuracy) for record in records))
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.4), sharey=True)
-    tasks = range(1, 1 + max(len(record.accuracy) for record in records))
-    for ax in axes:
-        ax.set(xlabel="tasks learnt", xticks=tasks[:: math.ceil(len(tasks) / 10)])
-    _draw_means(figure, records, rows, f"all tasks seen so far{balanced}", marker="o")
-    return figure
-
-
-@styled
-def accuracy_over_batches(records: Sequence[Record]) -> Figure:
-    """Accuracy between task ends, on validation images. Left: mean over the tasks begun so far. Right: the first task.
-
-    Lines are means over a method's seeds, bands their sample standard deviation (none for a single seed). Vertical
-    lines are the last tests of the tasks: after them the next task is learnt.
-
-    Raises:
-        InputError: a record has no tests between task ends.
-    """
-    same_but_for_seed(records)
-    rows = []
-    for record in records:
-        if record.anytime is None:
-            reason = "was tested after each task only; measure it with evaluate_every, such as evaluate_every=10"
-            raise InputError("records", record.config.label, reason)
-        if not record.failure:
-            tests = enumerate(zip(record.anytime.batches, record.anytime.accuracy, strict=True))
-            rows += [(record.config.label, test, batch, np.nanmean(a), a[0]) for test, (batch, a) in tests]
-    n_begun = (~np.isnan(records[0].anytime.correct)).sum(1)  # type: ignore[union-attr]
-    last_tests = records[0].anytime.batches[np.flatnonzero(np.diff(n_begun))]  # type: ignore[union-attr]
-    figure, axes = plt.subplots(1, 2, figsize=(10, 3.4), sharey=True)
-    for ax in axes:
-        for end in last_tests:
-            ax.axvline(end, color="0.8", lw=0.8, zorder=0)  # not dashed: the line of Finetune is
-    _draw_means(figure, records, rows, "all tasks begun so far", lw=1.4)
-    for ax in axes:
-        ax.set(xlabel="batches learnt\n(vertical line: the last test of a task)", xlim=(0, None))
-    return figure
-
-
-def _draw_means(figure: Figure, records: Sequence[Record], rows: Sequence[tuple], seen: str, **look: Any) -> None:
-    """Draw lines of means with bands of one sample standard deviation, and the legend and titles of the two panels.
-
-    A row is a method's label, the number of the test, its position on the x axis, and the accuracy on all tasks seen so
-    far and on the first task.
-    """
-    table = pd.DataFrame(rows, columns=["label", "test", "x", "seen", "first"])
-    names, axes = names_of(records), figure.axes
-    for ax, column, title in ((axes[0], "seen", seen), (axes[1], "first", "the first task")):
+    for ax, column, title in zip(axes, ("seen", "first"), (f"all tasks seen so far{balanced}", "the first task")):
         lines: list[Any] = []
         for label, name in names.items():
-            # If all runs failed, there are no rows, and a column may be of objects. Streams of different seeds can
-            # differ by one batch, so their last tests can, too.
-            tests = table[table["label"] == label].astype({"x": float, column: float}).groupby("test")
-            x, mean, std = tests["x"].mean(), 100 * tests[column].mean(), 100 * tests[column].std(ddof=1)
+            # If all runs failed, there are no rows, and a column may be of objects.
+            seeds = table[table["label"] == label].astype({"task": int, column: float}).groupby("task")[column]
+            mean, std = seeds.mean(), seeds.std(ddof=1)
             # Not clipped and drawn over the axis, so that 0 % is visible. Finetune's dots are smaller: A-GEM's stay
             # visible behind them.
             style = dict(color=color(label), ls=dash(label), ms=2.5 if label == "Finetune" else 4, clip_on=mean.empty)
-            lines += ax.plot(x, mean, label=name, zorder=3, **style, **look)
-            ax.fill_between(x, mean - std, mean + std, color=color(label), alpha=0.15, lw=0)
+            lines += ax.plot(mean.index, mean, label=name, marker="o", zorder=3, **style)
+            ax.fill_between(mean.index, mean - std, mean + std, color=color(label), alpha=0.15, lw=0)
         ax.set(title=f"Accuracy on {title}", ylim=(0, 102))
+        ax.set(xlabel="tasks learnt", xticks=tasks[:: math.ceil(len(tasks) / 10)])
     axes[0].set_ylabel("accuracy [%]")
     counts = [sum(not record.failure for record in runs) for runs in by_label(records).values()]
     spread = f"mean ± std, n = {count_range(counts)}" if max(counts) > 1 else None
     legend(figure, lines, list(names.values()), spread)
     name_mixed_arithmetic(figure, records)
+    return figure
 
 
 @styled

@@ -146,7 +146,7 @@ def memory_over_time(counts: pd.DataFrame, task_ends: Sequence[int]) -> Figure:
         counts: stored images: one row per batch, one column per class in the order of the stream.
         task_ends: batches after which a task ended; drawn as dashed lines, except at the end of the stream.
     """
-    figure, ax = plt.subplots(figsize=(9, 3.4))
+    figure, ax = plt.subplots(figsize=(5.5, 3.2))
     last = counts.index[-1]
     _legend_of_bands(figure, _bands(ax, counts, (end for end in task_ends if end < last)), counts)
     ax.set(xlabel="batches seen (dashed: a task ends)", ylabel="images in memory", xlim=(1, last))
