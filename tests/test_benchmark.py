@@ -25,7 +25,7 @@ from ucl.cli.main import main
 from ucl.cli.parser import parser
 from ucl.evidence.paper import PUBLISHED_CODE
 from ucl.methods import ExperienceReplay
-from ucl.models import SlimResNet18, slim_resnet
+from ucl.models import SlimResNet18
 from ucl.scorers import Scorer, ScoringPasses, bregman_information
 from ucl.streams import Batch
 
@@ -149,8 +149,6 @@ def a_low_ceiling():
     """Use small yardsticks: no test depends on the speed of the machine."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(yardsticks.CHUNKS, "cpu", (8, 16))
-        patch.setitem(yardsticks.MATRIX, "cpu", 64)
-        patch.setattr(yardsticks, "CANDIDATES", 2)
         yield
 
 
@@ -190,9 +188,7 @@ def test_parts_methods_and_the_machine_are_measured(measured):
     reached = measured["share_of_ceiling"] * measured["ceiling_images_per_s"]
     assert reached.notna().equals(scoring)
     np.testing.assert_allclose(reached, measured["view_images_per_s"])
-    machine_columns = ["training_mode_images_per_s", "plain_training_mode_images_per_s", "ceiling_chunk"]
-    machine_columns += ["ceiling_float32_images_per_s", "product_gflop_per_s", "peak_memory_mib"]
-    assert (measured[machine_columns] > 0).all(axis=None) and (measured[machine_columns].nunique() == 1).all()
+    assert measured["peak_memory_mib"].gt(0).all()
     assert measured.loc[0, ["device", "threads", "scoring_precision"]].tolist() == ["cpu", 1, "float32"]
     assert measured["load"].ge(0).all()
 
@@ -225,18 +221,6 @@ def test_timed_passes_give_the_logits_of_the_passes():
         assert spent["passes"] > spent.get("views", 0) and stopwatch.read() == {}
 
 
-def test_a_forward_pass_is_a_tenth_of_a_gigaflop(monkeypatch):
-    monkeypatch.setattr(slim_resnet, "_STAGES", ((1, 1), (2, 2), (4, 2), (8, 2)))
-    bare = yardsticks.BareForward(SlimResNet18(10), 32, torch.float32)
-    # The network has a 3x3 stem, four stages of four 3x3 convolutions (the first of a strided stage costs half), three
-    # shortcuts and a head. A multiplication counts as two operations.
-    stem, head = 32 * 32 * 20 * 27, 160 * 10
-    stages = 4 * (32 * 32 * 20 * 20 * 9) + sum(
-        (32 // s) ** 2 * (20 * s) ** 2 * 9 * 7 // 2 + (32 // s) ** 2 * (20 * s) ** 2 // 2 for s in (2, 4, 8)
-    )
-    assert bare.gflop == pytest.approx(2 * (stem + stages + head) / 1e9)
-
-
 def test_the_command_writes_tables(data, tmp_path, capsys, monkeypatch):
     times = functools.partial(update_times, sizes=((28, 20), (32, 40)), repeats=3)
     monkeypatch.setattr(updates, "update_times", times)
@@ -244,7 +228,7 @@ def test_the_command_writes_tables(data, tmp_path, capsys, monkeypatch):
     flags = f"--methods ER BI --memory-sizes 8 --dataset {data} --n-tasks 2 --repeats 1 --threads 1 --device cpu"
     assert main(["benchmark", *flags.split(), "--precision", "float32", "--output", str(output)]) == 0
     printed = capsys.readouterr().out.splitlines()
-    assert [line.split()[:2] for line in printed[1:3]] == [["8", "ER"], ["8", "BI"]]
+    assert " ER " in printed[1] and " BI " in printed[2]
     assert printed[-2:] == [f"{output}.csv", f"{output}_updates.csv"]
     update_table = pd.read_csv(f"{output}_updates.csv")
     assert update_table[["image_size", "memory_size"]].apply(tuple, axis=1).tolist() == [(28, 20), (32, 40)]

@@ -15,7 +15,7 @@ import psutil  # type: ignore[import-untyped]
 import torch
 
 from ucl.assembly import build_model, build_stream
-from ucl.benchmarks.ceiling import BareForward, matrix_product_gflop_per_s, training_mode_images_per_s
+from ucl.benchmarks.ceiling import BareForward
 from ucl.benchmarks.contender import Contender
 from ucl.catalogue import ORDER, PAPER, WITHOUT_SCORE
 from ucl.config import Config
@@ -70,10 +70,7 @@ def benchmark(
           parts_ms: their sum; whole_ms: median of training and memory update together;
         - view_images_per_s: views (or dropout passes) divided by the time of the whole update; ceiling_images_per_s:
           throughput of `BareForward` at its best chunk size, measured in alternation with the methods;
-          share_of_ceiling: their quotient; ceiling_gflop_per_s: the ceiling in 1e9 operations per second;
-        - ceiling_chunk: that chunk size; ceiling_float32_images_per_s; product_gflop_per_s: product of two large
-          matrices in the arithmetic of the scores; training_mode_images_per_s and plain_training_mode_images_per_s, see
-          `ucl.benchmarks.ceiling.training_mode_images_per_s`: views scored with scoring_batchnorm="train";
+          share_of_ceiling: their quotient;
         - refresh, repeats, dataset, load (processes running or waiting at the start) and the machine, see
           `ucl.records.Record`; peak_memory_mib is that of all methods together.
 
@@ -107,23 +104,10 @@ def _measure(
     dtype, stream = scoring_dtype(config, device), build_stream(config, data, device)
     model = cast(SlimResNet18, build_model(config, data, device))
     bare = BareForward(model, data.image_size, dtype)
-    chunk, rate = bare.best_chunk(repeats)
-    if dtype != torch.float32:
-        rate = BareForward(model, data.image_size, torch.float32).best_chunk(repeats)[1]
-    in_training_mode, plain = training_mode_images_per_s(model, data.image_size, dtype, repeats)
-    product = matrix_product_gflop_per_s(device, dtype)
-    ceiling = partial(bare.images_per_s, chunk)
+    ceiling = partial(bare.images_per_s, bare.best_chunk(repeats))
     table = pd.concat([_table(configs, data, stream, repeats, ceiling) for configs in grid], ignore_index=True)
-    return table.assign(
-        share_of_ceiling=table["view_images_per_s"] / table["ceiling_images_per_s"],
-        ceiling_gflop_per_s=bare.gflop * table["ceiling_images_per_s"],
-        ceiling_chunk=chunk,
-        ceiling_float32_images_per_s=rate,
-        training_mode_images_per_s=in_training_mode,
-        plain_training_mode_images_per_s=plain,
-        product_gflop_per_s=product,
-        **environment(device, dtype),
-    )
+    share = table["view_images_per_s"] / table["ceiling_images_per_s"]
+    return table.assign(share_of_ceiling=share, **environment(device, dtype))
 
 
 def _expanded(methods: Iterable[str]) -> Iterator[str]:
@@ -183,27 +167,3 @@ def _table(
     table["parts_ms"] = table[parts].sum(axis=1)
     names = ["method", "memory_size", "task", "classes", "candidates", *parts, "parts_ms", "whole_ms"]
     return table[[*names, "view_images_per_s", "ceiling_images_per_s"]]
-
-
-def summary(table: pd.DataFrame) -> str:
-    """A benchmark's means over the stream in a few lines of text, for a terminal."""
-    facts, mean = table.iloc[0], table[table["task"] == "mean"].set_index(["memory_size", "method"])
-    er = mean["whole_ms"].xs("ER", level="method") if "ER" in mean.index.unique("method") else pd.Series(dtype=float)
-    columns = {"ms / batch": mean["whole_ms"], **{part: mean[f"{part}_ms"] for part in PARTS}}
-    columns["x ER"] = mean["whole_ms"] / mean.index.get_level_values("memory_size").map(er).to_numpy()
-    columns["% of ceiling"] = 100 * mean["share_of_ceiling"]
-    shown = pd.DataFrame(columns).dropna(axis=1, how="all").round(2).reset_index()
-    lines = [shown.to_string(index=False, na_rep="")]
-    top = mean["ceiling_gflop_per_s"].mean()
-    lines.append(
-        f"ceiling: {mean['ceiling_images_per_s'].mean():,.0f} images/s in {facts['scoring_precision']} "
-        f"({facts['ceiling_float32_images_per_s']:,.0f} in float32), {top:,.0f} GFLOP/s: "
-        f"{100 * top / facts['product_gflop_per_s']:.0f} % of a matrix product's {facts['product_gflop_per_s']:,.0f}"
-    )
-    rate, plain = facts["training_mode_images_per_s"], facts["plain_training_mode_images_per_s"]
-    lines.append(f"in training mode: {rate:,.0f} images/s, {rate / plain:.1f} times that of successive passes")
-    lines.append(
-        f"threads: {facts['threads']}, {facts['device']} ({facts['processor']}), load {facts['load']:g} at the start, "
-        f"peak memory {facts['peak_memory_mib']} MiB in total"
-    )
-    return "\n".join(lines)

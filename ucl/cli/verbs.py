@@ -206,6 +206,7 @@ def benchmark(options: argparse.Namespace) -> int:
     from ucl.benchmarks import measure, updates
     from ucl.machine.hardware import resolve_device
     from ucl.records.record import processor_of
+    from ucl.report.costs import by_part
 
     others = ("command", "verb", "output", "data")
     given = {name: value for name, value in vars(options).items() if name not in others}
@@ -218,7 +219,8 @@ def benchmark(options: argparse.Namespace) -> int:
     described = times.assign(processor=processor_of(facts.to_dict()), threads=facts["threads"])
     described.to_csv(files[1], index=False, float_format="%.3g")
     print(
-        measure.summary(table),
+        by_part(table).to_string(index=False, na_rep="", float_format="%.1f"),
+        f"scoring in {facts['scoring_precision']}, threads: {facts['threads']}, load {facts['load']:g} at the start",
         "memory update without scoring:",
         times.round(2).to_string(index=False),
         *files,
