@@ -40,7 +40,7 @@ from ucl.reproduction.session import open_session
 ROOT = Path(__file__).parents[1]
 FIGURES = ROOT / "figures"
 README = ROOT / "README.md"
-PAGES = [README, FIGURES / "RESULTS.md"]
+PAGES = [README, FIGURES / "RESULTS.md", FIGURES / "APPENDIX.md"]
 ER = Config(population="reservoir")
 CBR = Config(population="class-balanced")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from ucl.catalogue import UNIFORM
+from ucl.catalogue import PAPER_SCORES, UNIFORM
 from ucl.config import Config
 from ucl.evidence import paper
 from ucl.evidence.effects import by_stream, differences, estimable, streams_of
@@ -41,7 +41,6 @@ def _each(streams: Seeds) -> list[Seeds]:
 
 _EACH_STREAM = _each(dict.fromkeys(paper.streams()))
 _ON_PUBLISHED, _ON_READINGS, _ON_REFRESH = (PLANNED[name] for name in ("published settings", "readings", "refresh=2"))
-_BOTH_TRAINING, _BOTH_DISPLACED = ("training", "training"), ("displaced", "displaced")
 
 FINDING = [
     *(
@@ -49,7 +48,7 @@ FINDING = [
         for stream in _each(_ON_PUBLISHED)
         for comparison in (
             Comparison("BI, published settings, minus ER", BI_PUBLISHED, ER, stream, in_paper=True),
-            Comparison("the same networks, both under `training`", BI_PUBLISHED, ER, stream, _BOTH_TRAINING),
+            Comparison("the same networks, `training`", BI_PUBLISHED, ER, stream, ("training", "training")),
         )
     ),
     Comparison("BI minus ER, the paper's text", BI, ER, BLOODCELL, in_paper=True),
@@ -57,8 +56,6 @@ FINDING = [
         "BI's networks, `running` minus `training`", BI_PUBLISHED, BI_PUBLISHED, _ON_PUBLISHED, ("running", "training")
     ),
     Comparison("ER's networks, `displaced` minus `training`", ER, ER, _ON_READINGS, ("displaced", "training")),
-    Comparison("BI minus CBR redraw, both under `displaced`", BI_PUBLISHED, CBR_REDRAW, _ON_PUBLISHED, _BOTH_DISPLACED),
-    Comparison("BI minus CBR redraw, both under `training`", BI_PUBLISHED, CBR_REDRAW, _ON_PUBLISHED, _BOTH_TRAINING),
     Comparison("BI minus CBR, GroupNorm", BI.replace(model=GROUPNORM), CBR.replace(model=GROUPNORM), BLOODCELL),
     Comparison(
         "uniform minus ER, both published settings",
@@ -77,6 +74,13 @@ FINDING = [
 ]
 """The comparisons behind the finding, planned by the protocol or exploratory."""
 
+UNDER_ONE_READING = [
+    Comparison(f"BI minus {paper.name_of(other)}, `{reading}`", BI_PUBLISHED, other, _ON_PUBLISHED, (reading, reading))
+    for reading in ("running", "training", "displaced", "memory", "memory+stream", "views", "balanced")
+    for other in (ER, CBR_REDRAW)
+]
+"""BI with published settings minus memories without a score, both networks under one reading."""
+
 ADVICE = [
     *(
         Comparison("EN minus CBR, `refresh=2`", EN_REFRESH, CBR, streams, in_paper=True)
@@ -93,9 +97,20 @@ ADVICE = [
 OVER_CIFAR = [
     Comparison(f"{one.label} minus {other.label}", one, other, CIFAR, in_paper=True)
     for one in (EN_REFRESH, BI_REFRESH)
-    for other in (one.replace(selection="top"), ER, CBR, *([BI_REFRESH] if one is EN_REFRESH else []))
+    for other in (ER, CBR, *([BI_REFRESH] if one is EN_REFRESH else []))
 ]
 """Scores with `refresh=2` over four CIFAR streams."""
+
+BOTTOM_MINUS_TOP = [
+    Comparison(
+        f"{score} bottom minus {score} top",
+        Config(score=score, refresh=2),
+        Config(score=score, refresh=2, selection="top"),
+        dict.fromkeys(paper.streams()),
+    )
+    for score in PAPER_SCORES
+]
+"""The least uncertain minus the most uncertain images, `refresh=2`, over all streams that have both."""
 
 RANDOM_NUMBERS = [
     Comparison(f"{name} minus {other_name}", one, other, stream)
@@ -159,8 +174,10 @@ CHEAPER = [
 
 GROUPS: dict[str, Sequence[Comparison]] = {
     "finding": FINDING,
+    "under_one_reading": UNDER_ONE_READING,
     "advice": ADVICE,
     "over_cifar": OVER_CIFAR,
+    "bottom_minus_top": BOTTOM_MINUS_TOP,
     "random_numbers": RANDOM_NUMBERS,
     "selections": SELECTIONS,
     "remedies": REMEDIES,

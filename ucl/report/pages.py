@@ -1,4 +1,4 @@
-"""The results: CSV files, pictures, and the tables of README.md and figures/RESULTS.md.
+"""The results: CSV files, pictures, and the tables of README.md, figures/RESULTS.md and figures/APPENDIX.md.
 
 `python -m ucl.report.pages` writes them all, after the notebooks whose CSV files it reads. A table is written between
 two marks, such as ``<!-- finding -->`` and ``<!-- /finding -->``, whose name is a key of `tables`.
@@ -54,11 +54,12 @@ def tables(records: pd.DataFrame, full: Mapping[str, pd.DataFrame], folder: Path
     by_name["advice"] = by_name["advice"].query("metric == 'A'")
     return {
         **{name: comparisons.for_readers(table) for name, table in by_name.items()},
-        "networks": results.networks_tested_again(used),
+        "parts": results.parts_of_forgetting(used),
         "facts": results.facts(records, full["coverage"], full["effects"]),
         "coverage": results.coverage_by_dataset(full["coverage"]),
         "as_in_the_paper": results.as_in_the_paper(full["means"]),
-        "hypotheses": results.hypotheses(full["hypotheses"]),
+        "hypotheses": results.hypotheses(full["hypotheses"].query("expected != ''")),
+        "hypotheses_in_full": results.hypotheses(full["hypotheses"]),
         "claims": results.claims(csv("claims")),
         "choices": results.with_differences(used, results.CHOICES),
         "groupnorm": results.with_differences(used, results.WITHOUT_BATCHNORM),
@@ -94,7 +95,7 @@ def write(checkout: Path) -> dict[str, pd.DataFrame]:
         plots.save(plots.effects.forest(of_one), folder / name)
     plots.save(plots.effects.leaderboard(full["leaderboard"]), folder / "leaderboard")
     tables_by_name = tables(records, full, folder)
-    for page in (checkout / "README.md", folder / "RESULTS.md"):
+    for page in (checkout / "README.md", folder / "RESULTS.md", folder / "APPENDIX.md"):
         page.write_text(with_tables(page.read_text(encoding="utf-8"), tables_by_name), encoding="utf-8")
     return tables_by_name
 

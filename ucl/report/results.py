@@ -234,6 +234,24 @@ def with_differences(records: pd.DataFrame, experiments: Mapping[str, Config]) -
     return pd.DataFrame([row for row in rows if row["n"]], columns=list(rows[0]))
 
 
+def parts_of_forgetting(records: pd.DataFrame) -> pd.DataFrame:
+    """A, F and its parts of BI's networks with both statistics, and of networks of ER and CBR redraw; planned seeds.
+
+    ER and CBR redraw do not score, so both statistics are equal.
+    """
+    table = by_reading(planned(records))
+    methods = {"ER": ["training"], "CBR redraw": ["training"], "BI bottom, published settings": ["training", "running"]}
+    rows = []
+    for (dataset, size), part in table.groupby(["dataset", "memory_size"]):
+        for method, reading in ((method, reading) for method, names in methods.items() for reading in names):
+            runs = part[(part["method"] == method) & (part["reading"] == reading)]
+            row = {"data set, memory": f"{dataset} {size}", "n": len(runs), "method": method.partition(",")[0]}
+            row |= {"statistics": f"`{reading}`" if len(methods[method]) > 1 else "both equal"}
+            row |= {name: mean_and_std(runs[name]) for name in ("best", "retained", "F", "A")}
+            rows.append(row | {f"{m}, paper": paper.printed((dataset, size), method, m) for m in "FA"})
+    return pd.DataFrame(rows)
+
+
 def networks_tested_again(records: pd.DataFrame) -> pd.DataFrame:
     """F of the same networks under the readings `TESTED`, means over the planned seeds that all methods have."""
     table = moved_by_scoring(by_reading(planned(records)))
