@@ -3,8 +3,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-# what is drawn from committed records, or in seconds; four others train
-FIGURES := $(filter-out 00_quickstart avalanche explore_memory your_own,$(basename $(notdir $(sort $(wildcard notebooks/*.ipynb)))))
+LESSONS := $(sort $(wildcard notebooks/0*.ipynb))
+# the notebooks whose numbers come from the committed records
+FROM_RECORDS := $(filter-out avalanche explore_memory your_own,$(basename $(notdir $(filter-out $(LESSONS),$(sort $(wildcard notebooks/*.ipynb))))))
 
 .PHONY: install quickstart test test-oldest test-avalanche soak leaderboard-costs figures smoke docs badges clean
 
@@ -17,13 +18,13 @@ $(INSTALLED): pyproject.toml constraints.txt
 	touch $@
 
 quickstart: install
-	mkdir -p figures/quickstart
-	$(BIN)/papermill notebooks/00_quickstart.ipynb figures/quickstart/00_quickstart.ipynb --no-progress-bar --cwd notebooks
-	@echo "The executed notebook and its pictures are in figures/quickstart/"
+	@echo "Four methods learn a stream of small images three times each, in two minutes"
+	$(BIN)/ucl reproduce 00_quickstart --output reproduced
 
-figures: quickstart
-	for path in figures/quickstart/*.png; do cp "$$path" "figures/00_quickstart_$${path##*/}"; done
-	$(BIN)/ucl reproduce $(FIGURES) --jobs 2 --output reproduced
+# the lessons get the outputs of this execution
+figures: install
+	$(BIN)/ucl reproduce $(LESSONS) $(FROM_RECORDS) --jobs 2 --output reproduced
+	$(BIN)/python -m ucl.reproduction.pages reproduced $(LESSONS)
 	$(BIN)/python -m ucl.report.pages
 	@echo "Tables and pictures are in figures/, pages to browse in reproduced/index.html"
 
@@ -32,16 +33,17 @@ smoke: install
 	$(BIN)/ucl reproduce --jobs 2 --output figures/smoke/pages -p profile smoke -p output figures/smoke
 	@echo "Every notebook ran; what they made of small runs is in figures/smoke/, pages in figures/smoke/pages/index.html"
 
-# the notebooks are executed again only after a change of them, of the package or of the records
+# Lessons are shown with their committed outputs. The other notebooks are executed again only after a change of them, of
+# the package or of the records.
 docs: build/executed/.done
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 	@echo "The site is in site/; to browse it: $(BIN)/python -m http.server --directory site"
 
-build/executed/.done: $(wildcard notebooks/*.ipynb) $(shell find ucl -name '*.py') $(wildcard figures/runs/*.json figures/alone/*.json) | install
+build/executed/.done: $(filter-out $(LESSONS),$(wildcard notebooks/*.ipynb)) $(shell find ucl -name '*.py') $(wildcard figures/runs/*.json figures/alone/*.json) | install
 	rm -rf build/executed
 	mkdir -p build/executed/figures
 	cp figures/*.csv build/executed/figures
-	$(BIN)/ucl reproduce $(FIGURES) --jobs 2 --output build/executed -p output build/executed/figures
+	$(BIN)/ucl reproduce $(FROM_RECORDS) --jobs 2 --output build/executed -p output build/executed/figures
 	touch $@
 
 # Bytecode is written even where PYTHONDONTWRITEBYTECODE is set: without it, every process compiles ucl anew, and every
@@ -82,4 +84,4 @@ badges: install
 	$(BIN)/python -m ucl.reproduction.colab $(REPOSITORY)
 
 clean:
-	rm -rf .venv .venv-oldest .venv-avalanche figures/quickstart figures/avalanche figures/explore_memory figures/smoke figures/your_own reproduced build/executed site
+	rm -rf .venv .venv-oldest .venv-avalanche figures/avalanche figures/explore_memory figures/smoke figures/your_own reproduced build/executed site

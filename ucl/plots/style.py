@@ -55,6 +55,7 @@ STYLE: dict[Any, Any] = {
     "axes.titlesize": "medium",
     "legend.frameon": False,
     "figure.constrained_layout.use": True,
+    "figure.dpi": 150,  # in notebooks
     "savefig.dpi": 200,
     "pdf.fonttype": 42,
 }

@@ -118,10 +118,14 @@ def write(checkout: str | Path, repository: str = "") -> None:
     if repository and not re.fullmatch(r"[\w-]+/[\w.-]+", repository, re.ASCII):
         raise InputError("repository", repository, "give owner/name, as in the address on GitHub")
     for path in (Path(checkout) / "notebooks").glob("*.ipynb"):
-        notebook = with_setup(json.loads(path.read_text(encoding="utf-8")), path.stem, repository)
-        path.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_notebook(path, with_setup(json.loads(path.read_text(encoding="utf-8")), path.stem, repository))
     readme = Path(checkout) / "README.md"
     readme.write_text(with_badge(readme.read_text(encoding="utf-8"), repository), encoding="utf-8")
+
+
+def write_notebook(path: Path, notebook: Mapping[str, Any]) -> None:
+    """Write a notebook's JSON as Jupyter does."""
+    path.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

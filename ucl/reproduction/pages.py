@@ -1,10 +1,18 @@
-"""HTML pages of executed notebooks, by nbconvert, and their index."""
+"""Executed notebooks: HTML pages by nbconvert, an index of these, and the outputs that lessons are committed with.
+
+`python -m ucl.reproduction.pages FOLDER NOTEBOOK...` puts the outputs of the executed copies in FOLDER into notebooks.
+"""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import html
+import io
+import json
 import re
-from collections.abc import Collection, Sequence
+import sys
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +20,6 @@ from typing import Any
 from ucl.reproduction import colab
 
 _WIDGET = "application/vnd.jupyter.widget-view+json"
-_COMMITTED_PICTURE = re.compile(r"!\[[^\]]*\]\(\.\./figures/[^)]*\)\n*")
 _NOTEBOOK_LINK = re.compile(r"\[([^\]]*)\]\((\w+)\.ipynb(#[^)]*)?\)")
 
 
@@ -57,19 +64,55 @@ def write_page(outcome: Outcome, pages: Collection[str] = ()) -> Path | None:
 
 
 def readable(notebook: Any) -> Any:
-    """The notebook changed for a page: what needs Colab or a kernel is removed.
-
-    Committed pictures are removed too, because the page has those of this execution.
-    """
+    """The notebook changed for a page: what needs Colab or a kernel is removed."""
     notebook.metadata.pop("widgets", None)
     notebook.cells = [cell for cell in notebook.cells if colab.TAG not in cell.metadata.get("tags", [])]
     for cell in notebook.cells:
         cell.source = colab.with_badge(cell.source)  # removes the badge
-        if cell.cell_type == "markdown":
-            cell.source = _COMMITTED_PICTURE.sub("", cell.source)
         if cell.cell_type == "code":  # Progress bars are widgets.
             cell.outputs = [output for output in cell.outputs if _WIDGET not in output.get("data", {})]
     return notebook
+
+
+def with_outputs(notebook: Mapping[str, Any], executed: Mapping[str, Any]) -> dict[str, Any]:
+    """A notebook's JSON with the outputs of its executed copy, without progress bars and warnings.
+
+    Its metadata get `outputs_of`, the `code_hash` of the code that the outputs are of.
+    """
+    outputs = {cell["id"]: cell["outputs"] for cell in executed["cells"] if cell["cell_type"] == "code"}
+    for count, cell in enumerate(_code_cells(notebook), 1):
+        cell["execution_count"] = count
+        cell["outputs"] = [
+            output
+            for output in outputs[cell["id"]]
+            if output.get("name") != "stderr" and _WIDGET not in output.get("data", {})
+        ]
+        for output in cell["outputs"]:
+            if "execution_count" in output:
+                output["execution_count"] = count
+            if "image/png" in output.get("data", {}):
+                output["data"]["image/png"] = _small_png(output["data"]["image/png"])
+    return {**notebook, "metadata": {**notebook["metadata"], "outputs_of": code_hash(notebook)}}
+
+
+def code_hash(notebook: Mapping[str, Any]) -> str:
+    """A hash of a notebook's code, without the set-up cell for Colab."""
+    code = "\n\n".join("".join(cell["source"]) for cell in _code_cells(notebook))
+    return hashlib.sha256(code.encode()).hexdigest()[:16]
+
+
+def _code_cells(notebook: Mapping[str, Any]) -> list[dict[str, Any]]:
+    code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    return [cell for cell in code if colab.TAG not in cell["metadata"].get("tags", [])]
+
+
+def _small_png(png: str) -> str:
+    """A picture with at most 256 colours, which takes a third of the space."""
+    from PIL import Image
+
+    small = io.BytesIO()
+    Image.open(io.BytesIO(base64.b64decode(png))).convert("RGB").quantize(256).save(small, "png", optimize=True)
+    return base64.b64encode(small.getvalue()).decode()
 
 
 def write_index(outcomes: Sequence[Outcome], folder: Path) -> Path:
@@ -83,3 +126,9 @@ def write_index(outcomes: Sequence[Outcome], folder: Path) -> Path:
     index = folder / "index.html"
     index.write_text("\n".join(lines), encoding="utf-8")
     return index
+
+
+if __name__ == "__main__":
+    for path in map(Path, sys.argv[2:]):
+        done = json.loads((Path(sys.argv[1]) / path.name).read_text(encoding="utf-8"))
+        colab.write_notebook(path, with_outputs(json.loads(path.read_text(encoding="utf-8")), done))
