@@ -260,7 +260,7 @@ def test_only_planned_seeds_are_judged_against_the_paper():
     """The paper: BI minus ER, BloodCell with 40 images, -31.3 points in F."""
     records = changed_by(np.linspace(-0.32, -0.28, 10), range(10, 20), score="BI", **paper.PUBLISHED_CODE)
     records += changed_by([0.9, 0.9], [0, 1], score="BI", **paper.PUBLISHED_CODE)  # The plan does not have these seeds.
-    (row,) = estimates(frame(*records), comparisons.FINDING[:1], ["F"]).to_dict("records")
+    row = one_row(estimates(frame(*records), comparisons.FINDING[:1]), metric="F")
     assert (row["n"], row["exploratory"], row["verdict"]) == (10, 0, "reproduced")
     assert (row["mean"], row["published"]) == (pytest.approx(-30), pytest.approx(-31.3, abs=0.05))
 

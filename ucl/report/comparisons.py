@@ -187,9 +187,7 @@ GROUPS: dict[str, Sequence[Comparison]] = {
 """All comparisons, by the names of their tables."""
 
 
-def estimates(
-    records: pd.DataFrame, comparisons: Sequence[Comparison], metrics: Sequence[str] = ("A", "F")
-) -> pd.DataFrame:
+def estimates(records: pd.DataFrame, comparisons: Sequence[Comparison]) -> pd.DataFrame:
     """The mean of each comparison that has pairs, over its streams with equal weights.
 
     Returns:
@@ -199,7 +197,7 @@ def estimates(
     """
     rows: list[dict[str, Any]] = []
     for comparison, (runs, others) in zip(comparisons, sides(records, comparisons), strict=True):
-        pairs = estimable(differences(runs, others, metrics).dropna(subset=list(metrics)))
+        pairs = estimable(differences(runs, others).dropna())
         if pairs.empty:
             continue
         streams = streams_of(pairs)
@@ -208,7 +206,7 @@ def estimates(
             "streams": " ".join(map(str, streams[0])) if len(streams) == 1 else f"{len(streams)} streams",
             "seeds": count_range(pairs.groupby(["dataset", "memory_size"]).size()),
         }
-        for metric in metrics:
+        for metric in "AF":
             *per_stream, overall = by_stream(pairs, metric, comparison.printed(metric))
             n_excluding = sum(row["excludes_0"] for row in per_stream)
             rows.append({**named, "metric": metric, **overall, "streams_excluding_0": n_excluding})

@@ -281,7 +281,7 @@ def hypotheses(judged: pd.DataFrame) -> pd.DataFrame:
     """The comparisons of `ucl.evidence.hypotheses.judged` over all streams, and on how many the interval excludes 0."""
     names = ["hypothesis", "memory", "other_memory", "reading", "other_reading", "metric"]
     single = judged[judged["dataset"] != ALL_STREAMS].groupby(names)["excludes_0"].agg(["sum", "size"])
-    overall = judged[judged["dataset"] == ALL_STREAMS].join(single, on=names).fillna({"sum": 0, "size": 0})
+    overall = judged[judged["dataset"] == ALL_STREAMS].join(single, on=names)
     overall["low"] = overall[["low", "low_by_seed"]].min(axis=1)  # the wider one of both intervals
     overall["high"] = overall[["high", "high_by_seed"]].max(axis=1)
     rows = [
@@ -292,7 +292,7 @@ def hypotheses(judged: pd.DataFrame) -> pd.DataFrame:
             "expected": row["expected"] or "reported",
             "n of planned": f"{row['n']} of {row['planned']}",
             "mean [95 %]": with_interval(row["mean"], row["low"], row["high"]),
-            "excludes 0 on": f"{row['sum']:.0f} of {row['size']:.0f}",
+            "excludes 0 on": f"{row['sum']} of {row['size']}",
             "verdict": row["verdict"],
             "the paper": signed(row["published"]),
             "against the paper": row["against_paper"],
