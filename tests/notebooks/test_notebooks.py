@@ -44,9 +44,9 @@ RUNS = {
     ),
     "03_memory": ({"dataset": TINY, "memory_size": 12, "device": "cpu"}, ""),
     "04_measures": ({"dataset": TINY, "memory_size": 12, "device": "cpu"}, ""),
-    "05_readings": (SMOKE, "readings_digits_10.png readings.csv readings_effects.csv"),
+    "05_readings": ({}, ""),
+    "06_bloodcell": ({}, ""),
     "avalanche": ({"profile": "smoke"}, "avalanche.csv"),
-    "bloodcell": (SMOKE, "bloodcell_over_stream.png bloodcell_at_the_end.png bloodcell.csv"),
     "claims": (SMOKE, "claims.csv claims_differences.csv claims_memories.csv"),
     "deviations": (SMOKE, "deviations.csv"),
     "explore_memory": (
@@ -68,7 +68,10 @@ RUNS = {
         {"profile": "smoke", "device": "cpu"},
         "memory_swap.png memory_swap.csv memory_swap_effects.csv",
     ),
-    "repeatability": (SMOKE, "repeatability.png repeatability.csv"),
+    "readings_and_repeatability": (
+        {"scorings": str(FIGURES / "repeatability.csv")},
+        "readings.csv readings_effects.csv readings_effects.png finding.png repeatability.csv repeatability.png",
+    ),
     "tables": (SMOKE, "table1_cifar10.csv table2_cifar100.csv table3_long_tailed.csv"),
     "your_own": ({"images": 25}, "your_own.png your_own.csv my_score.py my_memory.py my_images.py"),
 }

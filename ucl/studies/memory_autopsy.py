@@ -218,7 +218,8 @@ def most_rescored(kept: pd.DataFrame) -> pd.DataFrame:
 def with_remedies(kept: pd.DataFrame) -> pd.DataFrame:
     """What changes if a score repeats better: runs with a remedy minus the same runs without it, paired by seed.
 
-    The remedies are those of `notebooks/repeatability.ipynb`: fixed views, a running mean of scores, several draws.
+    The remedies are those of `notebooks/readings_and_repeatability.ipynb`: fixed views, a running mean of scores,
+    several draws.
 
     Args:
         kept: see `kept_traits`.
