@@ -15,7 +15,7 @@ from ucl.evidence import paper
 from ucl.evidence.claims import VERDICTS
 from ucl.evidence.effects import ALL_STREAMS, NUMBERS, PAIR, differences, effects_by, joined, n_exploratory, summary
 from ucl.evidence.hypotheses import PLANNED
-from ucl.evidence.run_measures import COMPARATORS, SETTINGS, TESTED, by_reading, measures, moved_by_scoring
+from ucl.evidence.run_measures import COMPARATORS, SETTINGS, by_reading, measures
 from ucl.evidence.table_formats import mean_and_std, signed, with_interval
 from ucl.records import MEASURES, failures
 from ucl.report.comparisons import BI, GROUPNORM
@@ -250,15 +250,6 @@ def parts_of_forgetting(records: pd.DataFrame) -> pd.DataFrame:
             row |= {name: mean_and_std(runs[name]) for name in ("best", "retained", "F", "A")}
             rows.append(row | {f"{m}, paper": paper.printed((dataset, size), method, m) for m in "FA"})
     return pd.DataFrame(rows)
-
-
-def networks_tested_again(records: pd.DataFrame) -> pd.DataFrame:
-    """F of the same networks under the readings `TESTED`, means over the planned seeds that all methods have."""
-    table = moved_by_scoring(by_reading(planned(records)))
-    names = {f"F_{reading}": f"`{reading}`" for reading in TESTED} | {"F_published": "the paper"}
-    shown = table.assign(method=table["method"].str.split(",").str[0])
-    shown["data set, memory"] = shown["dataset"] + " " + shown["memory_size"].astype(str)
-    return shown.rename(columns=names)[["data set, memory", "n", "method", *names.values()]]
 
 
 def planned(records: pd.DataFrame) -> pd.DataFrame:
