@@ -43,7 +43,7 @@ def archive(*names, inside=""):
     return file.getvalue()
 
 
-FILES = ("pyproject.toml", "ucl/__init__.py", "ucl/colab.py", "notebooks/claims.ipynb", "figures/runs/one.json")
+FILES = ("pyproject.toml", "ucl/__init__.py", "ucl/colab.py", "notebooks/tables.ipynb", "figures/runs/one.json")
 PROJECT = archive(*FILES)
 
 

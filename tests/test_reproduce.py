@@ -159,7 +159,7 @@ def test_an_unknown_notebook_is_refused(tmp_path, name):
 
 def test_notebooks_are_found_by_name_or_path_each_once_and_all_without_names(tmp_path):
     path = notebooks_folder() / "tables.ipynb"
-    assert find_notebooks(["tables", str(path), "claims.ipynb"]) == [path, path.with_name("claims.ipynb")]
+    assert find_notebooks(["tables", str(path), "your_own.ipynb"]) == [path, path.with_name("your_own.ipynb")]
     assert find_notebooks() == sorted(notebooks_folder().glob("*.ipynb"))
     with pytest.raises(InputError):  # Both would write the same files.
         find_notebooks(["tables", notebook(tmp_path / "tables.ipynb", "number = 1")])

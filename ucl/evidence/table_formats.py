@@ -40,9 +40,9 @@ def markdown(table: pd.DataFrame, digits: int = 2) -> str:
     return "\n".join([head, "|" + "---|" * len(heads), *body]) + "\n"
 
 
-def latex(table: pd.DataFrame, caption: str = "", digits: int = 2) -> str:
+def latex(table: pd.DataFrame, caption: str = "") -> str:
     """A LaTeX table with booktabs, without its index, floating if it has a caption; each line of a cell is a row."""
-    shown = texts(table, digits)
+    shown = texts(table)
     lines: list[tuple[str, ...]] = []
     for cells in shown.itertuples(index=False, name=None):
         cell_lines = (cell.replace("\npublished ", "\n").split("\n") for cell in cells)  # the caption explains it

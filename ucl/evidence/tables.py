@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pandas as pd
 from ucl.catalogue import method_and_selection
 from ucl.evidence import paper
 from ucl.evidence.averages import METRICS, NOTES, arithmetic, without_empty_notes
+from ucl.evidence.run_measures import SETTINGS
 from ucl.evidence.table_formats import latex, markdown
 from ucl.records import COLUMNS
 from ucl.records.runs import matching, without_failures
@@ -18,19 +20,25 @@ from ucl.records.runs import matching, without_failures
 NOTE = (
     "Last accuracy A (higher is better) and last forgetting F (lower is better) in per cent. Above: measured, mean ± "
     "sample standard deviation over n seeds; below: as printed in the paper, mean ± population standard deviation over "
-    "three seeds. — not measured. Seeds 0 to 4 (CIFAR: 0 to 2) are exploratory, see PROTOCOL.md."
+    "three seeds. Verdict: near if the means differ by at most the sum of both standard deviations, otherwise differs; "
+    "none for a single seed. — not measured. Seeds 0 to 4 (CIFAR: 0 to 2) are exploratory, see PROTOCOL.md."
+)
+SETTINGS_NOTE = (
+    "Settings: empty, the paper's text, where every stored image of a batch's classes is rescored at each batch; "
+    "refresh=2, two stored images per class; published settings, those of the reference implementation, but with all "
+    "test images of a long-tailed stream; there, all seeds count."
 )
 _SELECTIONS = {"": "random", "top": "top", "step": "step", "bottom": "bottom"}  # in the paper's order
 
 
-def with_published(records: pd.DataFrame, published: pd.DataFrame, grid: str, **fields: Any) -> pd.DataFrame:
+def with_published(records: pd.DataFrame, grid: str, **fields: Any) -> pd.DataFrame:
     """Measured and published numbers, one row per cell and metric of a table of the paper.
 
     A run counts if it is an experiment of the table, at any seed: see `ucl.records.runs.matching`.
 
     Args:
-        published: see `ucl.paper.published`.
         grid: a name in `ucl.paper.GRIDS`.
+        fields: of `Config`, for all runs.
 
     Returns:
         Columns grid, dataset, memory_size, method, selection, settings (what differs from the defaults), metric ("A",
@@ -56,35 +64,56 @@ def with_published(records: pd.DataFrame, published: pd.DataFrame, grid: str, **
                 rows.append((grid, *cell, paper.settings(config), *numbers, *notes))
     columns = ["grid", *paper.CELL, "settings", "n", "mean", "std", "data", *NOTES]
     measured = pd.DataFrame(rows, columns=columns)
-    printed = published[[*paper.CELL, "mean", "std"]].rename(columns={"mean": "published_mean", "std": "published_std"})
+    printed = paper.published()[[*paper.CELL, "mean", "std"]]
+    printed = printed.rename(columns={"mean": "published_mean", "std": "published_std"})
     table = measured.merge(printed, on=paper.CELL, how="left", validate="many_to_one")
     table["difference"] = table["mean"] - table["published_mean"]
     first = ["grid", *paper.CELL[:4], "settings", "metric", "n", "mean", "std", "published_mean", "published_std"]
     return without_empty_notes(table[[*first, "difference", "data", *NOTES]])
 
 
-def apart(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows of `with_published` that differ from the paper by more than the sum of both standard deviations.
+def in_all_settings(records: pd.DataFrame, grid: str, seeds: Sequence[int]) -> pd.DataFrame:
+    """`with_published` with each of `SETTINGS`: what was measured, and a row without runs for each other cell.
 
-    The measured one is the sample standard deviation; cells of a single seed have none and are left out.
+    Args:
+        seeds: those that count; with published settings, which were planned for other seeds, all count.
     """
-    measured = table[table["n"] > 1]
-    return measured[measured["difference"].abs() > measured["std"] + measured["published_std"]]
+    at_seeds, parts = records[records["seed"].isin(seeds)], []
+    for name, fields in SETTINGS.items():
+        table = with_published(records if name == "published settings" else at_seeds, grid, **fields)
+        other = table[(table["n"] > 0) & (table["settings"] != "")].assign(settings=name)
+        parts.append(other if fields else table)
+    order = list(parts[0]["method"].unique())
+    rows = pd.concat(parts).sort_values("method", key=lambda column: column.map(order.index), kind="stable")
+    measured = rows.groupby(paper.CELL)["n"].transform("max") > 0
+    table = rows[(rows["n"] > 0) | ~measured].reset_index(drop=True)
+    return table.fillna({note: "" for note in NOTES if note in table})
+
+
+def verdict(table: pd.DataFrame) -> pd.Series:
+    """Of each row of `with_published`, "near" the paper's or "differs"; "" with fewer than two seeds.
+
+    Two means are near if they differ by at most the sum of both standard deviations; the measured one is the sample's.
+    """
+    spread = table["std"] + table["published_std"]
+    words = (table["difference"].abs() <= spread).map({True: "near", False: "differs"})
+    return words.where(spread.notna(), "")
 
 
 def layout(table: pd.DataFrame) -> pd.DataFrame:
     """A table of `with_published` in the paper's layout: methods and metrics down, the other columns of a cell across.
 
     Returns:
-        Text cells, "12.30 ± 1.20 (n=3)" above "published 14.10 ± 0.90"; without ± for a single seed, "—" if nothing was
-        measured, empty if the table has no such run. A data set with several versions of its images has a line per
-        version, named by the fingerprint. Data sets and selections are column levels if there are several; settings
-        are a row level if any differ from the defaults.
+        Text cells, "12.30 ± 1.20 (n=3, near)" above "published 14.10 ± 0.90", with the `verdict`; without it and ± for
+        a single seed, "—" if nothing was measured, empty if the table has no such run. A data set with several versions
+        of its images has a line per version, named by the fingerprint. Data sets and selections are column levels if
+        there are several; settings are a row level if any differ from the defaults.
     """
     n_versions = table[table["data"] != ""].groupby("dataset")["data"].nunique()
     name_images = table["dataset"].isin(n_versions.index[n_versions > 1])
+    judged = table.assign(verdict=verdict(table)).to_dict("records")
     cells = table.assign(
-        measured=[_measured(row, named) for row, named in zip(table.to_dict("records"), name_images, strict=True)],
+        measured=[_measured(row, named) for row, named in zip(judged, name_images, strict=True)],
         published=[f"{m:.2f} ± {s:.2f}" for m, s in zip(table["published_mean"], table["published_std"], strict=True)],
         selection=pd.Categorical(table["selection"].map(_SELECTIONS), list(_SELECTIONS.values())),
     )
@@ -151,8 +180,7 @@ def save(table: pd.DataFrame, path: str | Path) -> list[Path]:
     if "published_mean" in table:
         shown = layout(table).reset_index()
         grids = "; ".join(paper.GRIDS[name] for name in table["grid"].unique())
-        scores_only = " Only the rows with a score." if (table["selection"] != "").all() else ""
-        note = f"{grids}.{scores_only} {NOTE}"
+        note = f"{grids}. {NOTE}" + (f" {SETTINGS_NOTE}" if set(table["settings"]) & set(SETTINGS) else "")
     written = {
         ".csv": table.to_csv(index=False, lineterminator="\n"),
         ".md": f"{note}\n\n{markdown(shown)}".lstrip(),
@@ -169,7 +197,8 @@ def save(table: pd.DataFrame, path: str | Path) -> list[Path]:
 def _measured(row: dict[str, Any], name_images: bool) -> str:
     """The measured numbers of a cell of the layout; with `name_images` also the fingerprint of the images."""
     images = f"images {row['data']}" if name_images and row["data"] else ""
-    notes = [f"n={row['n']}" if row["n"] else "", images, row.get("arithmetic", ""), row.get("left_out", "")]
+    n = f"n={row['n']}" if row["n"] else ""
+    notes = [n, row["verdict"], images, row.get("arithmetic", ""), row.get("left_out", "")]
     in_brackets = ", ".join(filter(None, notes))
     spread = f" ± {row['std']:.2f}" if row["n"] > 1 else ""
     number = f"{row['mean']:.2f}{spread}" if row["n"] else "—"
