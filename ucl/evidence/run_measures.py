@@ -118,6 +118,27 @@ def sides(records: pd.DataFrame, comparisons: Sequence[Comparison]) -> list[tupl
     ]
 
 
+def reductions(records: pd.DataFrame) -> pd.DataFrame:
+    """How much less a run with bottom-k or top-k forgets than ER at its seed, in per cent of ER's forgetting.
+
+    ER has the default settings. Left out are networks that failed (`Record.failure`) and seeds at which ER's F is not
+    above 0: nothing was forgotten that could be reduced.
+
+    Returns:
+        A row per run: columns dataset, memory_size, label, setting (such as the names of `SETTINGS`), seed, F and F_er
+        in per cent, and reduction.
+    """
+    runs, _ = without_failures(records)
+    names = [paper.name_of(record.config) for record in runs["record"]]
+    settings = [name.partition(", ")[2] or "everything rescored" for name in names]
+    runs = runs.assign(name=names, setting=settings, F=100 * runs["last_forgetting"].astype(float))
+    er = runs.loc[(runs["name"] == "ER") & (runs["F"] > 0), [*PAIR, "F"]]
+    scored = runs[runs["label"].str.endswith((" bottom", " top"))]
+    pairs = scored.merge(er.rename(columns={"F": "F_er"}), on=list(PAIR))
+    pairs["reduction"] = 100 * (1 - pairs["F"] / pairs["F_er"])
+    return pairs[["dataset", "memory_size", "label", "setting", "seed", "F", "F_er", "reduction"]]
+
+
 def by_reading(records: pd.DataFrame) -> pd.DataFrame:
     """The measures of each run under each reading that its record holds, and with its running statistics ("running").
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -18,37 +17,36 @@ import seaborn as sns
 from matplotlib.figure import Figure
 
 from ucl.fields import decimal
-from ucl.plots.grouped import by_label, name_mixed_arithmetic, names_of, same_but_for_seed
-from ucl.plots.style import SEED, color, dash, legend, plain, shortened, styled
-from ucl.records import Record, failures
+from ucl.plots.grouped import Records, by_label, mixed_arithmetic, names_of, same_but_for_seed
+from ucl.plots.style import SEED, WIDTH, color, dash, legend, plain, shortened, styled
+from ucl.records import failures
 from ucl.records.runs import count_range
 
 _PARTS: dict[str, tuple[str, dict[str, Any]]] = {
-    "best": ("earlier tasks at their best", {"marker": "o", "mfc": "white", "ms": 7}),
-    "retained": ("earlier tasks at the end", {"marker": "o", "ms": 7}),
-    "last": ("last task", {"marker": ">", "mec": "black", "ms": 7}),
+    "best": ("earlier tasks at their best", {"marker": "o", "mfc": "white", "ms": 5}),
+    "retained": ("earlier tasks at the end", {"marker": "o", "ms": 5}),
+    "last": ("last task", {"marker": ">", "mec": "black", "ms": 5}),
 }
 
 
 @styled
-def accuracy_matrices(records: Sequence[Record]) -> Figure:
+def accuracy_matrices(records: Records) -> Figure:
     """The accuracy matrix of each method, averaged over its seeds: rows are tasks learnt, columns are tasks tested.
 
     All numbers are in per cent; A and F are means over the seeds. A balanced A (`Config.balanced_accuracy`) is not the
     mean of the last row.
     """
-    same_but_for_seed(records)
+    records = same_but_for_seed(records)
     groups = by_label(records)
     n_tasks = len(records[0].accuracy)
-    n_columns = min(len(groups), 6)
+    n_columns = min(len(groups), 3 if n_tasks <= 7 else 2)
     n_rows = math.ceil(len(groups) / n_columns)
     every = math.ceil(n_tasks / 10)
     ticks = [str(task) if task % every == 0 or every == 1 else "" for task in range(1, n_tasks + 1)]
     look: dict[str, Any] = dict(vmin=0, vmax=100, cmap="viridis", square=True, linewidths=0.5, fmt=".0f")
-    look |= dict(
-        annot=n_tasks <= 10, annot_kws={"size": 10 if n_tasks < 7 else 6}, xticklabels=ticks, yticklabels=ticks
-    )
-    size = (1.0 + 2.4 * n_columns, 2.9 * n_rows)
+    look |= dict(annot=n_tasks <= 10, annot_kws={"size": 7}, xticklabels=ticks, yticklabels=ticks)
+    side = 1.5 if n_tasks <= 7 else 2.25  # inches, of a matrix
+    size = (1.0 + side * n_columns, (side + 0.75) * n_rows)
     figure, axes = plt.subplots(n_rows, n_columns, figsize=size, sharey=True, squeeze=False)
     for ax in axes.flat[len(groups) :]:
         ax.set_axis_off()
@@ -61,19 +59,19 @@ def accuracy_matrices(records: Sequence[Record]) -> Figure:
         result = shown[0].failure or f"A {a} %{balanced}F {f} %"
         left_out = failures(runs) if shown is not runs else ""
         name = ", ".join(filter(None, [label, f"n = {len(shown)}" if len(shown) > 1 else "", left_out]))
-        ax.set(title=f"{textwrap.fill(name, 26)}\n{result}", xlabel="tested on task")
+        ax.set(title=f"{textwrap.fill(name, 22)}\n{result}", xlabel="tested on task")
     for ax in axes[:, 0]:
         ax.set_ylabel("after learning task")
     return figure
 
 
 @styled
-def accuracy_over_stream(records: Sequence[Record]) -> Figure:
+def accuracy_over_stream(records: Records) -> Figure:
     """Left: A after each task, the accuracy on all tasks seen so far. Right: accuracy on the first task.
 
     Lines are means over a method's seeds, bands their sample standard deviation (none for a single seed).
     """
-    same_but_for_seed(records)
+    records = same_but_for_seed(records)
     rows = [
         (r.config.label, t, 100 * seen, 100 * first)
         for r in records
@@ -83,7 +81,7 @@ def accuracy_over_stream(records: Sequence[Record]) -> Figure:
     table = pd.DataFrame(rows, columns=["label", "task", "seen", "first"])
     balanced = " (balanced)" if any(record.config.balanced_accuracy for record in records) else ""
     names, tasks = names_of(records), range(1, 1 + max(len(record.accuracy) for record in records))
-    figure, axes = plt.subplots(1, 2, figsize=(9, 3.4), sharey=True)
+    figure, axes = plt.subplots(1, 2, sharey=True)
     for ax, column, title in zip(axes, ("seen", "first"), (f"all tasks seen so far{balanced}", "the first task")):
         lines: list[Any] = []
         for label, name in names.items():
@@ -99,21 +97,21 @@ def accuracy_over_stream(records: Sequence[Record]) -> Figure:
         ax.set(xlabel="tasks learnt", xticks=tasks[:: math.ceil(len(tasks) / 10)])
     axes[0].set_ylabel("accuracy [%]")
     counts = [sum(not record.failure for record in runs) for runs in by_label(records).values()]
-    spread = f"mean ± std, n = {count_range(counts)}" if max(counts) > 1 else None
-    legend(figure, lines, list(names.values()), spread)
-    name_mixed_arithmetic(figure, records)
+    spread = f"mean ± std, n = {count_range(counts)}" if max(counts) > 1 else ""
+    title = "\n".join(filter(None, [mixed_arithmetic(records), spread]))
+    legend(figure, lines, list(names.values()), title)
     return figure
 
 
 @styled
-def accuracy_and_forgetting(records: Sequence[Record]) -> Figure:
+def accuracy_and_forgetting(records: Records) -> Figure:
     """Last accuracy A (higher is better) and last forgetting F (lower is better), and the accuracies behind F.
 
     Left and middle: bars are means over the seeds, dots are single seeds. Right: means over the seeds. Circles are the
     accuracy on all tasks except the last: open at its best, filled at the end of the stream (retained). The length of
     the line between them is F. Triangles are the accuracy on the last task.
     """
-    same_but_for_seed(records)
+    records = same_but_for_seed(records)
     balanced = " (balanced)" if any(record.config.balanced_accuracy for record in records) else ""
     names = names_of(records)
     labels = list(names)
@@ -122,8 +120,9 @@ def accuracy_and_forgetting(records: Sequence[Record]) -> Figure:
     row = np.array([labels.index(record.config.label) for record in sound], dtype=int)
     means = table.groupby(row).mean().reindex(range(len(labels)))
     shades = [color(label) for label in labels]
-    figure, axes = plt.subplots(1, 3, figsize=(12, 1.2 + 0.42 * len(labels)), sharey=True)
-    for ax, name, title in zip(axes, "AF", (f"last accuracy A{balanced} [%]", "last forgetting F [%]")):
+    pitch = 0.12 + 0.14 * max(name.count("\n") + 1 for name in names.values())  # inches, of the rows
+    figure, axes = plt.subplots(1, 3, figsize=(WIDTH, 0.7 + pitch * len(labels)), sharey=True)
+    for ax, name, title in zip(axes, "AF", (f"last accuracy\nA{balanced} [%]", "last forgetting\nF [%]")):
         ax.barh(means.index, means[name], color=shades, height=0.7)
         ax.plot(table[name], row, **SEED)
         ax.axvline(0, color="black", lw=0.8)
@@ -135,28 +134,27 @@ def accuracy_and_forgetting(records: Sequence[Record]) -> Figure:
     axes[2].set(xlabel="accuracy [%]", xlim=(0, 102))
     keys = [plt.Line2D([], [], **look, color="0.3", ls="") for _, look in _PARTS.values()]
     texts = [text for text, _ in _PARTS.values()]
-    drawn = figure.legend(keys, texts, loc="outside upper right", ncols=3, fontsize="small")
+    legend(figure, keys, texts, mixed_arithmetic(records))
     axes[0].set_yticks(range(len(labels)), names.values())
     axes[0].invert_yaxis()
-    name_mixed_arithmetic(figure, records, drawn)
     return figure
 
 
 @styled
-def class_recall(records: Sequence[Record]) -> Figure:
+def class_recall(records: Records) -> Figure:
     """Recall of each class at the end of the stream: the share of its test images that are predicted correctly.
 
     One group of rows per class, one row per method. Large dots and lines are means over the seeds, small dots single
     seeds. The classes have the order of the stream if all runs share it, otherwise that of their labels.
     """
-    same_but_for_seed(records)
+    records = same_but_for_seed(records)
     first, names = records[0], names_of(records)
     shared = all(record.class_order == first.class_order for record in records)
     order = first.class_order if shared else list(range(len(first.classes)))
     by_size = shared and {record.config.class_order for record in records} == {"size"}
     pitch = 1 / (len(names) + 1.5)  # between the rows of a class; the group of a class has height 1
     high = min(40.0, 1.3 + max(0.3, 0.13 / pitch) * len(order))  # inches
-    figure, ax = plt.subplots(figsize=(8, high))
+    figure, ax = plt.subplots(figsize=(WIDTH, high))
     for row, (label, runs) in enumerate(by_label(records).items()):
         y = np.arange(len(order)) + (row - (len(names) - 1) / 2) * pitch
         # One row per seed, one column per class. The test set may have no image of a class.
@@ -177,6 +175,5 @@ def class_recall(records: Sequence[Record]) -> Figure:
     if n_images := first.data.get("training_images"):
         ax.set_title(f"{plain(first.config.dataset_name)}: {n_images:,} training images")
     handles = [plt.Line2D([], [], color=color(label), marker="o") for label in names]
-    legend(figure, handles, list(names.values()))
-    name_mixed_arithmetic(figure, records)
+    legend(figure, handles, list(names.values()), mixed_arithmetic(records))
     return figure

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -12,9 +11,8 @@ import seaborn as sns
 from matplotlib.figure import Figure
 
 from ucl.errors import InputError
-from ucl.plots.grouped import ADD, by_label, name_mixed_arithmetic, names_of, same_but_for_seed
+from ucl.plots.grouped import ADD, Records, by_label, mixed_arithmetic, names_of, same_but_for_seed
 from ucl.plots.style import plain, shortened, styled
-from ucl.records import Record
 from ucl.records.predictions import confusion
 from ucl.records.runs import listed
 
@@ -23,7 +21,7 @@ _WITH_NUMBERS, _WITH_NAMES = 12, 30  # the most rows with numbers in the cells, 
 
 
 @styled
-def class_confusion(records: Sequence[Record]) -> Figure:
+def class_confusion(records: Records) -> Figure:
     """How the test images of each class (rows) are predicted (columns), in per cent of the row: one method.
 
     Small: after earlier tasks. Large: at the end, with numbers above 0.5 %. Counts are summed over the seeds. If all
@@ -33,7 +31,7 @@ def class_confusion(records: Sequence[Record]) -> Figure:
     Raises:
         InputError: the runs are of several methods, or one was measured without `predictions`.
     """
-    same_but_for_seed(records)
+    records = same_but_for_seed(records)
     (label, *others), first = by_label(records), records[0]
     if others:
         methods = f"one method, and these are {listed([label, *others])}"
@@ -79,5 +77,5 @@ def class_confusion(records: Sequence[Record]) -> Figure:
     bar = figure.axes[-1]
     bar.tick_params(labelsize=7)
     bar.set_ylabel("share of the row's test images [%]", fontsize=8)
-    name_mixed_arithmetic(figure, records)
+    figure.suptitle(mixed_arithmetic(records), fontsize="small")
     return figure

@@ -5,17 +5,18 @@ from __future__ import annotations
 import shlex
 import textwrap
 from collections.abc import Iterable
+from typing import TypeAlias
 
-from matplotlib.figure import Figure
-from matplotlib.font_manager import FontProperties
-from matplotlib.legend import Legend
+import pandas as pd
 
 from ucl.catalogue import method_order
 from ucl.errors import InputError
 from ucl.evidence import paper
-from ucl.records import Record, failures
+from ucl.records import Record, as_table, failures
 from ucl.records.runs import in_words, listed, varying
 
+Records: TypeAlias = pd.DataFrame | Iterable[Record]
+"""Records, or a table of them: `ucl.load_records`."""
 ADD = "add a condition (in Python: ucl.where), such as --where"
 
 
@@ -27,14 +28,14 @@ def by_label(records: Iterable[Record]) -> dict[str, list[Record]]:
     return {label: groups[label] for label in method_order(groups)}
 
 
-def same_but_for_seed(records: Iterable[Record]) -> None:
-    """Check that records can be averaged.
+def same_but_for_seed(records: Records) -> list[Record]:
+    """The records, which can be averaged: those of a method differ in the seed alone.
 
     Raises:
         InputError: there is none, two records of a method differ in more than the seed, or two records of a data set
             were measured on different images; the message has a condition to add.
     """
-    records = list(records)
+    records = list(as_table(records)["record"])
     if not records:
         reason = "there is nothing to draw: none of these runs is measured; `ucl.sweep` measures them"
         raise InputError("", None, reason)
@@ -52,21 +53,14 @@ def same_but_for_seed(records: Iterable[Record]) -> None:
             example = shlex.quote(f"{name}={listed(values[:1])}")
             reason = f"the runs of {label} differ in {in_words(differing)}; {ADD} {defaults}{example}"
             raise InputError("", None, reason)
+    return records
 
 
-def name_mixed_arithmetic(figure: Figure, records: Iterable[Record], above: Legend | None = None) -> None:
-    """Write above a figure which methods have runs scored in different arithmetics; nothing if none has.
-
-    The note is the figure's title, or that of the legend if one is above the axes (`above`).
-    """
+def mixed_arithmetic(records: Iterable[Record]) -> str:
+    """Which methods have runs scored in different arithmetics, as a note for a figure; empty if none has."""
     used = {label: {record.arithmetic for record in runs} - {""} for label, runs in by_label(records).items()}
     mixed = [f"{label} scored in {' and '.join(sorted(names))}" for label, names in used.items() if len(names) > 1]
-    if mixed:
-        note = textwrap.fill("; ".join(mixed), int(14 * figure.get_figwidth()))
-        if above is not None:  # matplotlib would print the figure's title over this legend
-            above.set_title(note, FontProperties(size="small"))
-        else:
-            figure.suptitle(note, fontsize="small")
+    return textwrap.fill("; ".join(mixed), 80)
 
 
 def names_of(records: Iterable[Record]) -> dict[str, str]:
@@ -75,4 +69,4 @@ def names_of(records: Iterable[Record]) -> dict[str, str]:
     A long name, such as that of a user score, has several lines.
     """
     failed = {label: failures(runs) for label, runs in by_label(records).items()}
-    return {label: textwrap.fill(f"{label} ({n})" if n else label, 32) for label, n in failed.items()}
+    return {label: textwrap.fill(f"{label} ({n})" if n else label, 26) for label, n in failed.items()}

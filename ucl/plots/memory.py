@@ -16,9 +16,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ucl.errors import InputError
-from ucl.plots.grouped import by_label, name_mixed_arithmetic, names_of, same_but_for_seed
-from ucl.plots.style import COLORS, color, dash, legend, plain, shortened, styled
-from ucl.records import Record
+from ucl.plots.grouped import Records, by_label, mixed_arithmetic, names_of, same_but_for_seed
+from ucl.plots.style import COLORS, WIDTH, color, dash, legend, plain, shortened, styled
+from ucl.records import as_table
 
 _BINS = 30  # parts of a stream over which shares are computed: over single batches they would be noise
 
@@ -32,8 +32,8 @@ def memory_samples(images: Mapping[str, np.ndarray], columns: int = 10) -> Figur
         columns: images per row.
     """
     columns = max(1, min(columns, max(len(block) for block in images.values())))
-    width = max(3.2, 0.6 * columns)
-    titles = [textwrap.fill(title, int(11 * width)) for title in images]
+    width = min(WIDTH, max(3.2, 0.6 * columns))
+    titles = [textwrap.fill(title, int(13 * width)) for title in images]
     rows = [math.ceil(max(len(block), 1) / columns) for block in images.values()]
     heights = [n + 0.28 * title.count("\n") for n, title in zip(rows, titles, strict=True)]  # in rows of images
     figure = plt.figure(figsize=(width, sum(0.6 * n + 0.45 for n in heights)))
@@ -67,7 +67,7 @@ def scored_images(
     """
     columns = min(columns, len(images))
     rows = math.ceil(len(images) / columns)
-    size = (max(3.2, 0.85 * columns), rows * (1.15 if names is None else 1.4))
+    size = (max(3.2, 0.55 * columns), rows * (0.8 if names is None else 1.0))
     titles = None if names is None else shortened(names, 10)
     figure, grid = plt.subplots(rows, columns, figsize=size, squeeze=False)
     for ax in grid.flat[len(images) :]:
@@ -76,16 +76,16 @@ def scored_images(
         leaves = stays is not None and not stays[n]
         ax.imshow(image, cmap="gray", vmin=0, vmax=255, alpha=0.35 if leaves else None)
         ax.set(xticks=[], yticks=[])
-        ax.set_xlabel(f"{scores[n]:.3g}", fontsize=8)
+        ax.set_xlabel(f"{scores[n]:.3g}", fontsize=7)
         if titles is not None:
-            ax.set_title(plain(titles[n]), fontsize=8)
+            ax.set_title(plain(titles[n]), fontsize=7)
         framed = stays is not None and stays[n]
-        ax.spines[:].set(visible=framed, color=COLORS["BI"], linewidth=4)
+        ax.spines[:].set(visible=framed, color=COLORS["BI"], linewidth=2.5)
     return figure
 
 
 @styled
-def score_distributions(records: Sequence[Record]) -> Figure:
+def score_distributions(records: Records) -> Figure:
     """How the final model sees the memory: confidence and Bregman Information of its images, one curve per method.
 
     A curve is the share of images with at most a value (the empirical distribution function), which depends on neither
@@ -96,13 +96,14 @@ def score_distributions(records: Sequence[Record]) -> Figure:
     Raises:
         InputError: there are no records, none has a memory, or those of a method differ in more than the seed.
     """
+    records = list(as_table(records)["record"])
     without = sorted({record.config.label for record in records})
     records = [record for record in records if record.memory]
     if without and not records:
         reason = f"there is nothing to draw: no run of {', '.join(without)} has a memory at the end; choose other runs"
         raise InputError("", None, reason)
     same_but_for_seed(records)
-    figure, axes = plt.subplots(1, 2, figsize=(9, 3.4), sharey=True)
+    figure, axes = plt.subplots(1, 2, sharey=True)
     for label, runs in by_label(records).items():
         for ax, column in zip(axes, ("confidence", "bregman_information")):
             values = [value for record in runs if not record.failure for value in record.memory[column]]
@@ -112,8 +113,7 @@ def score_distributions(records: Sequence[Record]) -> Figure:
     axes[1].set_xscale("symlog", linthresh=0.1)
     names = names_of(records)
     handles = [plt.Line2D([], [], color=color(label), ls=dash(label)) for label in names]  # also without a curve
-    legend(figure, handles, list(names.values()))
-    name_mixed_arithmetic(figure, records)
+    legend(figure, handles, list(names.values()), mixed_arithmetic(records))
     return figure
 
 
@@ -124,14 +124,15 @@ def stream_classes(class_sizes: pd.DataFrame) -> Figure:
     Args:
         class_sizes: columns class (name), task (from 1) and images, one row per class, in the order of the stream.
     """
-    figure, ax = plt.subplots(figsize=(min(12, 2.5 + 0.45 * len(class_sizes)), 3))
+    figure, ax = plt.subplots(figsize=(WIDTH, 2.2))
     n_tasks = int(class_sizes["task"].max())
     shades = sns.color_palette("cividis", n_tasks)
     ax.bar(range(len(class_sizes)), class_sizes["images"], color=[shades[t - 1] for t in class_sizes["task"]])
     ax.set_xticks([])
     if len(class_sizes) <= 30:
         names = [plain(name) for name in shortened(class_sizes["class"])]
-        ax.set_xticks(range(len(names)), names, rotation=45, ha="right")
+        look = dict(rotation=45, ha="right") if max(map(len, names)) > 3 else {}
+        ax.set_xticks(range(len(names)), names, **look)
     handles = [plt.Rectangle((0, 0), 1, 1, color=shade) for shade in shades]
     legend(figure, handles, [f"task {t + 1}" for t in range(n_tasks)])
     ax.set(ylabel="training images", xlabel="classes in the order of the stream")
@@ -146,10 +147,10 @@ def memory_over_time(counts: pd.DataFrame, task_ends: Sequence[int]) -> Figure:
         counts: stored images: one row per batch, one column per class in the order of the stream.
         task_ends: batches after which a task ended; drawn as dashed lines, except at the end of the stream.
     """
-    figure, ax = plt.subplots(figsize=(5.5, 3.2))
+    figure, ax = plt.subplots()
     last = counts.index[-1]
     _legend_of_bands(figure, _bands(ax, counts, (end for end in task_ends if end < last)), counts)
-    ax.set(xlabel="batches seen (dashed: a task ends)", ylabel="images in memory", xlim=(1, last))
+    ax.set(xlabel="batches seen (dashed: a task ends)", ylabel="images of each class in memory", xlim=(1, last))
     return figure
 
 
@@ -162,7 +163,7 @@ def class_shares(counts: Mapping[str, pd.DataFrame], task_ends: Mapping[str, Seq
             stream.
         task_ends: for each title the batches after which a task ended.
     """
-    figure, axes = plt.subplots(1, len(counts), figsize=(1.5 + 3.2 * len(counts), 3.2), sharey=True, squeeze=False)
+    figure, axes = plt.subplots(1, len(counts), figsize=(WIDTH, 2.4), sharey=True, squeeze=False)
     for ax, (title, batches) in zip(axes[0], counts.items()):
         edges = _edges([0, *task_ends[title]])
         binned = batches.groupby(np.searchsorted(edges, np.arange(len(batches)), side="right")).sum()
@@ -171,7 +172,7 @@ def class_shares(counts: Mapping[str, pd.DataFrame], task_ends: Mapping[str, Seq
         bands = _bands(ax, shares, task_ends[title][:-1])
         xlabel = "batches of the stream\n(dashed: a task ends)"
         ax.set(title=title, xlabel=xlabel, xlim=(0, len(batches)), ylim=(0, 100))
-    axes[0, 0].set_ylabel("share of the images [%]")
+    axes[0, 0].set_ylabel("share of each class [%]")
     _legend_of_bands(figure, bands, batches)
     return figure
 
@@ -195,5 +196,4 @@ def _bands(ax: Axes, heights: pd.DataFrame, task_ends: Iterable[int]) -> list[An
 
 
 def _legend_of_bands(figure: Figure, bands: Sequence[Any], counts: pd.DataFrame) -> None:
-    """Name the areas from the uppermost."""
-    legend(figure, bands[::-1], shortened([str(name) for name in counts])[::-1], "class")
+    legend(figure, bands, shortened([str(name) for name in counts]))

@@ -5,19 +5,19 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
+import seaborn as sns
 from matplotlib.figure import Figure
-from matplotlib.patheffects import withStroke
 
-from ucl.catalogue import method_order
-from ucl.plots.grouped import name_mixed_arithmetic, names_of, same_but_for_seed
-from ucl.plots.style import SEED, color, legend_of_names, plain, shortened, styled, widest
+from ucl.catalogue import PAPER_SCORES, method_order
+from ucl.evidence import paper
+from ucl.plots.grouped import Records, mixed_arithmetic, same_but_for_seed
+from ucl.plots.style import SEED, WIDTH, legend, plain, shortened, styled, widest
+from ucl.records import as_table
 from ucl.records.runs import count_range, without_failures
 
 # Without interpolation: smoothed natural images make files twice as large.
@@ -47,144 +47,89 @@ def most_measured(runs: pd.DataFrame) -> pd.DataFrame:
     return runs[~scored | (refresh == refresh.groupby([runs["dataset"], runs["memory_size"]]).transform(chosen))]
 
 
+_SETTINGS = {"the paper": "white", "published settings": "0.15", "everything rescored": "0.5", "refresh=2": "0.8"}
+"""The bars of figure 1, and their greys."""
+
+
 @styled
-def relative_improvement(runs: pd.DataFrame) -> Figure:
+def relative_improvement(reductions: pd.DataFrame) -> Figure:
     """How much less a score forgets than ER, in per cent of ER's forgetting: bottom-k and top-k (paper, figure 1).
 
+    One row of panels per data set and memory size. White bars are the paper's, grey ones means over seeds, dots single
+    seeds. Above 0, a memory forgets less than ER's random one.
+
     Args:
-        runs: see `ucl.load_records`; ER must be among them for each data set and memory size that is drawn.
-
-    Returns:
-        One panel per data set, memory size and value of `refresh`. Bars are means over the seeds that both methods
-        have, dots are single seeds. Above 0, a memory forgets less than ER's random one. Seeds at which ER's F is not
-        above 0 are left out, also of n in the title: nothing was forgotten that could be reduced. Panels of one data
-        set have the same scale. Runs that failed (`Record.failure`) are left out, and a panel's names say how many.
-
-    Raises:
-        InputError: the runs of a method, data set and memory size differ in more than the seed and `refresh`.
+        reductions: see `ucl.evidence.run_measures.reductions`.
     """
-    for _, panel in runs.groupby(["dataset", "memory_size"], dropna=False):
-        same_but_for_seed(replace(record, config=record.config.replace(refresh=1)) for record in panel["record"])
-    sound, _ = without_failures(runs)
-    er = sound[sound["label"] == "ER"].set_index(["dataset", "memory_size", "seed"])["last_forgetting"]
-    scored = runs[runs["label"].str.endswith((" bottom", " top"))]
-    scored = scored.join(er[er > 0].rename("er"), on=["dataset", "memory_size", "seed"]).dropna(subset=["er"])
-    failed = np.array([record.failure != "" for record in scored["record"]], dtype=bool)
-    scored = scored.assign(gain=(100 * (scored["er"] - scored["last_forgetting"]) / scored["er"]).mask(failed))
-    panels = list(scored.groupby(["dataset", "memory_size", "refresh"]))
-    n_panels = max(len(panels), 1)
-    width, height = min(3, n_panels), math.ceil(n_panels / 3)
-    figure, axes = plt.subplots(height, width, figsize=(1.2 + 3.6 * width, 3.8 * height), squeeze=False)
-    for ax in axes.flat[n_panels:]:
-        ax.set_axis_off()
-    scales: dict[str, list[Axes]] = {}
-    for ax, ((dataset, size, refresh), panel) in zip(axes.flat, panels):
-        names = names_of(panel["record"])
-        for x, label in enumerate(names):
-            gains = panel.loc[panel["label"] == label, "gain"]
-            ax.bar(x, gains.mean(), **_look(label))
-            ax.plot([x] * len(gains), gains, **SEED)
-        ax.axhline(0, color="black", lw=0.8)
-        ax.set_xticks(range(len(names)), names.values(), rotation=60, ha="right")
-        ax.set_xlim(-0.6, max(len(names), 4) - 0.4)
-        scales.setdefault(dataset, []).append(ax)
-        n = _n_runs(without_failures(panel)[0])
-        ax.set_title(f"{plain(dataset)}, memory {size:.0f}\n{rescoring(refresh)}, {n}")
-    for group in scales.values():
-        low, high = zip(*(ax.get_ylim() for ax in group))
-        plt.setp(group, ylim=(min(low), max(high)))
-    plt.setp(axes[:, 0], ylabel="reduction of F against ER [%]\n(below 0: forgets more)")
-    name_mixed_arithmetic(figure, scored["record"])
+    by_stream = dict(list(reductions.groupby(["dataset", "memory_size"])))
+    in_order = paper.published()[["dataset", "memory_size"]].drop_duplicates().itertuples(index=False, name=None)
+    streams = [(stream, by_stream[stream]) for stream in in_order if stream in by_stream]
+    size = WIDTH, 0.6 + 1.35 * len(streams)
+    figure, axes = plt.subplots(len(streams), 2, figsize=size, sharex=True, sharey="row", squeeze=False)
+    bars = [name for name in _SETTINGS if name in {"the paper", *reductions["setting"]}]
+    width = 0.85 / len(bars)
+    for row, ((dataset, memory_size), panel) in zip(axes, streams):
+        for ax, selection in zip(row, ("bottom", "top")):
+            for score, bar in itertools.product(PAPER_SCORES, bars):
+                label = f"{score} {selection}"
+                gains = panel.loc[(panel["label"] == label) & (panel["setting"] == bar), "reduction"]
+                f, of_er = (paper.printed((dataset, memory_size), name, "F") for name in (label, "ER"))
+                height = 100 * (1 - f / of_er) if bar == "the paper" else gains.mean()
+                x = PAPER_SCORES.index(score) + (bars.index(bar) - (len(bars) - 1) / 2) * width
+                ax.bar(x, height, width, color=_SETTINGS[bar], edgecolor="black", lw=0.6)
+                ax.plot([x] * len(gains), gains, **SEED | {"ms": 2.5})
+            ax.set_visible(panel["label"].str.endswith(selection).any())
+            ax.axhline(0, color="black", lw=0.8)
+            ax.set_xticks(range(len(PAPER_SCORES)), PAPER_SCORES)
+            ax.set_title(f"{plain(dataset)}, memory {memory_size:.0f}: {selection}-k")
+    figure.supylabel("reduction of F against ER [%]", fontsize="medium")
+    handles = [plt.Rectangle((0, 0), 1, 1, fc=_SETTINGS[bar], ec="black", lw=0.6) for bar in bars]
+    legend(figure, handles, bars)
     return figure
 
 
 @styled
-def task_accuracy(runs: pd.DataFrame) -> Figure:
-    """Accuracy on each task at the end of the stream (paper, figure 3).
+def task_accuracy(records: Records) -> Figure:
+    """Accuracy on each task at the end of the stream, in per cent, means over the seeds (paper, figure 3).
+
+    One panel per data set and memory size, one row per method; a method without a memory is in each panel of its data
+    set. White: not measured. Runs that failed (`Record.failure`) are left out.
 
     Args:
-        runs: see `ucl.load_records`; `most_measured` leaves one value of `refresh` per panel.
-
-    Returns:
-        One row per data set, with its own scale; one panel per memory size. Bars are means over seeds, whiskers their
-        sample standard deviation (none for a single seed); a "0" marks a mean below half a per cent. A panel shows only
-        methods that have a run; a method without a memory is in each panel of its data set. The title has the number of
-        seeds and, if there are runs with scores, the setting `refresh`. Runs that failed (`Record.failure`) are left
-        out, and the legend says how many there are.
+        records: with one value of `refresh` per panel, see `most_measured`.
 
     Raises:
         InputError: the runs of a method in a panel differ in more than the seed.
     """
+    runs = as_table(records)
     for _, panel in runs.groupby(["dataset", "memory_size"], dropna=False):
-        same_but_for_seed(panel["record"])
+        same_but_for_seed(panel)
     sound, _ = without_failures(runs)
-    rows = [
-        (r.config.dataset, size, r.config.label, r.config.refresh if r.config.uses_scores else math.nan, i + 1, 100 * a)
-        for r, size in zip(sound["record"], sound["memory_size"])
-        for i, a in enumerate(r.accuracy[-1])
+    panels = [
+        ((dataset, size), group[group["memory_size"].isin([size, math.nan])])
+        for dataset, group in sound.groupby("dataset")
+        for size in sorted(group["memory_size"].dropna().unique()) or [math.nan]
     ]
-    table = pd.DataFrame(rows, columns=["dataset", "memory_size", "label", "refresh", "task", "accuracy"])
-    by_dataset = table.groupby("dataset")["memory_size"]
-    sizes = {name: sorted(values.dropna().unique()) or [math.nan] for name, values in by_dataset}
-    height, width = max(len(sizes), 1), max(map(len, sizes.values()), default=1)
-    size = (3 + 5 * width, 1.4 + 2.4 * height)
-    figure, axes = plt.subplots(height, width, figsize=size, sharey="row", squeeze=False)
-    for row, (dataset, memories) in zip(axes, sizes.items()):
-        of_dataset = table[table["dataset"] == dataset]
-        for ax in row[len(memories) :]:
-            ax.set_axis_off()
-        for ax, size in zip(row, memories):
-            panel = of_dataset[(of_dataset["memory_size"] == size) | of_dataset["memory_size"].isna()]
-            _task_bars(ax, panel)
-            settings = [f"scores: {rescoring(refresh)}" for refresh in panel["refresh"].dropna().unique()]
-            memory = "" if math.isnan(size) else f", memory {size:.0f}"
-            n = _n_runs(panel[panel["task"] == 1])
-            ax.set_title(f"{plain(dataset)}{memory}\n{', '.join([*settings, n])}")
-        bar_values = of_dataset.groupby(["memory_size", "label", "task"], dropna=False)["accuracy"]
-        highest = (bar_values.mean() + bar_values.std(ddof=1).fillna(0)).max()
-        row[0].set(ylabel="accuracy [%]", ylim=(0, min(102, 1.1 * max(5, highest))))
+    methods = [method_order(panel["label"]) for _, panel in panels]
+    rows = [max(map(len, methods[i : i + 2])) for i in range(0, len(panels), 2)]
+    size = WIDTH, 0.4 + sum(0.72 + 0.17 * n for n in rows)
+    figure, axes = plt.subplots(len(rows), 2, figsize=size, squeeze=False, height_ratios=rows)
+    for ax in axes.flat[len(panels) :]:
+        ax.set_axis_off()
+    for ax, ((dataset, size), panel), labels in zip(axes.flat, panels, methods):
+        last = pd.DataFrame([record.accuracy[-1] for record in panel["record"]])
+        means = 100 * last.groupby(panel["label"].to_numpy()).mean().loc[labels]
+        tasks = range(1, 1 + means.shape[1])
+        look: dict[str, Any] = dict(vmin=0, vmax=100, cmap="Blues", cbar=False, annot_kws={"size": 7})
+        sns.heatmap(means, ax=ax, annot=len(tasks) <= 10, fmt=".0f", xticklabels=tasks, yticklabels=labels, **look)
+        ax.tick_params(length=0, rotation=0)
+        memory = "" if math.isnan(size) else f", memory {size:.0f}"
+        settings = {rescoring(record.config.refresh) for record in panel["record"] if record.config.uses_scores}
+        n = f"n = {count_range(panel.groupby('label').size())}"
+        ax.set_title(f"{plain(dataset)}{memory}\n{', '.join([*settings, n])}")
     figure.supxlabel("task, in the order of the stream", fontsize="medium")
-    names = names_of(runs["record"])
-    drawn = None
-    if names:
-        columns = max(1, int(figure.get_figwidth() / (0.6 + 0.1 * max(map(len, names.values())))))
-        bars = [plt.Rectangle((0, 0), 1, 1, **_look(label)) for label in names]
-        drawn = legend_of_names(figure, bars, list(names.values()), loc="outside upper center", ncols=columns)
-    name_mixed_arithmetic(figure, runs["record"], drawn)
+    figure.suptitle(mixed_arithmetic(runs["record"]), fontsize="small")
     return figure
-
-
-def _n_runs(runs: pd.DataFrame) -> str:
-    """The number of runs per method, as "n = 5" or "n = 3 to 5"."""
-    return "n = 0" if runs.empty else f"n = {count_range(runs.groupby('label').size())}"
-
-
-def _look(label: str) -> dict[str, Any]:
-    """The look of a method's bars."""
-    return dict(facecolor=color(label), hatch="///" if label.endswith("top") else "", edgecolor="white", lw=0)
-
-
-def _task_bars(ax: Axes, runs: pd.DataFrame) -> None:
-    """The bars of one panel; see `task_accuracy`."""
-    labels, tasks = method_order(runs["label"]), sorted(runs["task"].unique())
-    width = 0.85 / len(labels)
-    # In points. A digit is 0.64 times as wide as high; it is no wider than a bar of a panel that is 4.5 inches wide.
-    digit = min(9, 72 * 4.5 / len(tasks) * width / 0.64)
-    whisker = {"lw": min(1.5, 30 * width)}
-    for index, label in enumerate(labels):
-        by_task = runs[runs["label"] == label].groupby("task")["accuracy"]
-        mean, std = by_task.mean(), by_task.std(ddof=1).fillna(0)
-        centers = mean.index + (index - (len(labels) - 1) / 2) * width
-        bars: Any = ax.bar(centers, mean, width, yerr=std, error_kw=whisker, **_look(label))
-        for line in bars.errorbar.lines[-1]:  # a white rim makes it visible on dark bars
-            line.set_path_effects([withStroke(linewidth=2 * whisker["lw"], foreground="white")])
-        ink = np.array(color(label))
-        # Limit the luminance, so that the digit is legible on white.
-        ink *= min(1, 0.55 / (ink @ (0.2126, 0.7152, 0.0722)))
-        mark: dict[str, Any] = dict(textcoords="offset points", ha="center", color=ink, size=digit, weight="bold")
-        for x, y in zip(centers[mean < 0.5], (mean + std)[mean < 0.5]):
-            ax.annotate("0", (x, y), (0, 2), **mark)
-    ax.set_xticks(tasks)
 
 
 @styled

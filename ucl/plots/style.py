@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import zlib
@@ -42,7 +43,7 @@ SHADE = {"bottom": 0.0, "step": 0.2, "top": 0.4}  # how far towards black: thin 
 DASH = {"bottom": "-", "step": "--", "top": ":"}
 # the dot of a seed on a bar
 SEED: dict[str, Any] = {"marker": "o", "ls": "", "color": "black", "ms": 3.5, "mec": "white", "mew": 0.5, "alpha": 0.7}
-_COLUMN = 1.7  # inches: the width that a legend of short names has for each column
+WIDTH = 5.5  # inches: of a page; texts have 7 points or more at this width
 # Chinese, Japanese and Korean characters, which names of the user's classes may have, on Linux, Windows and macOS
 _ASIAN_FONTS = ["Noto Sans CJK SC", "Microsoft YaHei", "Yu Gothic", "Malgun Gothic"]
 _ASIAN_FONTS += ["PingFang SC", "Hiragino Sans", "Apple SD Gothic Neo"]
@@ -50,10 +51,16 @@ _INSTALLED = set(font_manager.get_font_names())
 
 STYLE: dict[Any, Any] = {
     "font.family": ["sans-serif", *(name for name in _ASIAN_FONTS if name in _INSTALLED)],
+    "font.size": 8.5,
+    "legend.fontsize": 7.5,
+    "legend.title_fontsize": 7.5,
+    "figure.figsize": (WIDTH, 2.6),
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.titlesize": "medium",
     "legend.frameon": False,
+    "legend.handlelength": 1.7,
+    "legend.columnspacing": 1.2,
     "figure.constrained_layout.use": True,
     "figure.dpi": 150,  # in notebooks
     "savefig.dpi": 200,
@@ -91,19 +98,18 @@ def dash(label: str) -> Any:
 
 
 def legend(figure: Figure, handles: Sequence[Any], names: Sequence[str], title: str | None = None) -> None:
-    """Draw a legend to the right of the axes, in at most three columns; none if there are too many entries.
+    """Draw a legend above the axes; of more than 30 names only its title.
 
-    The figure is widened by the columns after the first, so that the axes keep their size. It is also widened if long
-    names make the legend wider than a third of it, so that room is left for the axes.
+    The figure becomes higher by the legend, so that the axes keep their size.
     """
-    rows, names = max(1, int(4 * figure.get_figheight()) - 2), [plain(name) for name in names]
-    lines = [1 + name.count("\n") for name in names]
-    # matplotlib splits the names into columns in the same way.
-    columns = next((n for n in (1, 2, 3) if max(part.sum() for part in np.array_split(lines, n)) <= rows), 0)
-    if names and columns:
-        drawn = legend_of_names(figure, handles, names, loc="outside right center", ncols=columns, title=title)
-        before, wide = figure.get_figwidth(), drawn.get_window_extent().width / figure.dpi
-        figure.set_figwidth(before + max(_COLUMN * (columns - 1), wide - max(_COLUMN, before / 3)))
+    names = [plain(name) for name in names] if len(names) <= 30 else []
+    most_columns = max(1, int(figure.get_figwidth() / (0.45 + 1.05 * widest(names, STYLE["legend.fontsize"]))))
+    columns = math.ceil(len(names) / max(1, math.ceil(len(names) / most_columns)))  # in rows of equal length
+    if names or title:
+        drawn = legend_of_names(
+            figure, handles[: len(names)], names, loc="outside upper center", ncols=max(1, columns), title=title
+        )
+        figure.set_figheight(figure.get_figheight() + drawn.get_window_extent().height / figure.dpi)
 
 
 def legend_of_names(parent: Figure | Axes, handles: Sequence[Any], names: Sequence[str], **look: Any) -> Legend:
