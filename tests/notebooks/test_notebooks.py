@@ -51,8 +51,11 @@ RUNS = {
         {"profile": "smoke", "device": "cpu"},
         "explore_memory.png explore_memory_class.png explore_memory.csv",
     ),
-    "figure1_relative_improvement": (SMOKE, "figure1_relative_improvement.png figure1_relative_improvement.csv"),
-    "figure3_task_accuracy": (SMOKE, "figure3_task_accuracy.png figure3_task_accuracy.csv"),
+    "figures1_and_3": (
+        {},
+        "figure1_relative_improvement.png figure1_relative_improvement.csv figure1_bars.csv "
+        "figure3_task_accuracy.png figure3_task_accuracy.csv",
+    ),
     "figures4_and_6": (
         SMOKE,
         "figure4_birds.png figure4_blood_cells.png figure6_score_distributions_digits.png figures4_and_6.csv",

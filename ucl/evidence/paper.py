@@ -117,6 +117,11 @@ def printed_difference(stream: tuple[str, int], label: str, other: str, metric: 
     return printed(stream, label, metric) - printed(stream, other, metric)
 
 
+def printed_reduction(stream: tuple[str, int], label: str) -> float:
+    """How much less a method forgets than ER in the paper, in per cent of ER's mean F; NaN if one is missing."""
+    return 100 * (1 - printed(stream, label, "F") / printed(stream, "ER", "F"))
+
+
 def printed_differences(label: str, other: str, metric: str) -> dict[tuple[str, int], float]:
     """`printed_difference` on each stream of `streams` on which the paper prints both methods."""
     differences = {stream: printed_difference(stream, label, other, metric) for stream in streams()}

@@ -126,7 +126,7 @@ def reductions(records: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         A row per run: columns dataset, memory_size, label, setting (such as the names of `SETTINGS`), seed, F and F_er
-        in per cent, and reduction.
+        in per cent, reduction, and published: the paper's, see `ucl.paper.printed_reduction`.
     """
     runs, _ = without_failures(records)
     names = [paper.name_of(record.config) for record in runs["record"]]
@@ -136,7 +136,9 @@ def reductions(records: pd.DataFrame) -> pd.DataFrame:
     scored = runs[runs["label"].str.endswith((" bottom", " top"))]
     pairs = scored.merge(er.rename(columns={"F": "F_er"}), on=list(PAIR))
     pairs["reduction"] = 100 * (1 - pairs["F"] / pairs["F_er"])
-    return pairs[["dataset", "memory_size", "label", "setting", "seed", "F", "F_er", "reduction"]]
+    cells = zip(pairs["dataset"], pairs["memory_size"], pairs["label"], strict=True)
+    pairs["published"] = [paper.printed_reduction((dataset, size), label) for dataset, size, label in cells]
+    return pairs[["dataset", "memory_size", "label", "setting", "seed", "F", "F_er", "reduction", "published"]]
 
 
 def by_reading(records: pd.DataFrame) -> pd.DataFrame:

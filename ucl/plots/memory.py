@@ -131,7 +131,7 @@ def stream_classes(class_sizes: pd.DataFrame) -> Figure:
     ax.set_xticks([])
     if len(class_sizes) <= 30:
         names = [plain(name) for name in shortened(class_sizes["class"])]
-        look = dict(rotation=45, ha="right") if max(map(len, names)) > 3 else {}
+        look: dict[str, Any] = dict(rotation=45, ha="right") if max(map(len, names)) > 3 else {}
         ax.set_xticks(range(len(names)), names, **look)
     handles = [plt.Rectangle((0, 0), 1, 1, color=shade) for shade in shades]
     legend(figure, handles, [f"task {t + 1}" for t in range(n_tasks)])

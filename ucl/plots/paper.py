@@ -64,8 +64,8 @@ def relative_improvement(reductions: pd.DataFrame) -> Figure:
     by_stream = dict(list(reductions.groupby(["dataset", "memory_size"])))
     in_order = paper.published()[["dataset", "memory_size"]].drop_duplicates().itertuples(index=False, name=None)
     streams = [(stream, by_stream[stream]) for stream in in_order if stream in by_stream]
-    size = WIDTH, 0.6 + 1.35 * len(streams)
-    figure, axes = plt.subplots(len(streams), 2, figsize=size, sharex=True, sharey="row", squeeze=False)
+    size = WIDTH, 0.4 + 1.45 * len(streams)
+    figure, axes = plt.subplots(len(streams), 2, figsize=size, sharey="row", squeeze=False)
     bars = [name for name in _SETTINGS if name in {"the paper", *reductions["setting"]}]
     width = 0.85 / len(bars)
     for row, ((dataset, memory_size), panel) in zip(axes, streams):
@@ -73,13 +73,13 @@ def relative_improvement(reductions: pd.DataFrame) -> Figure:
             for score, bar in itertools.product(PAPER_SCORES, bars):
                 label = f"{score} {selection}"
                 gains = panel.loc[(panel["label"] == label) & (panel["setting"] == bar), "reduction"]
-                f, of_er = (paper.printed((dataset, memory_size), name, "F") for name in (label, "ER"))
-                height = 100 * (1 - f / of_er) if bar == "the paper" else gains.mean()
+                height = gains.mean() if bar != "the paper" else paper.printed_reduction((dataset, memory_size), label)
                 x = PAPER_SCORES.index(score) + (bars.index(bar) - (len(bars) - 1) / 2) * width
                 ax.bar(x, height, width, color=_SETTINGS[bar], edgecolor="black", lw=0.6)
                 ax.plot([x] * len(gains), gains, **SEED | {"ms": 2.5})
             ax.set_visible(panel["label"].str.endswith(selection).any())
             ax.axhline(0, color="black", lw=0.8)
+            ax.set_xlim(-0.6, len(PAPER_SCORES) - 0.4)
             ax.set_xticks(range(len(PAPER_SCORES)), PAPER_SCORES)
             ax.set_title(f"{plain(dataset)}, memory {memory_size:.0f}: {selection}-k")
     figure.supylabel("reduction of F against ER [%]", fontsize="medium")
