@@ -127,7 +127,7 @@ def test_long_names_of_streams_and_methods_leave_room_for_the_differences():
             records.append(record)
     figure = ucl.plot(table_of(records), "differences", "label=CBR")
     assert_readable(figure)
-    assert min(ax.get_window_extent().width / figure.dpi for ax in figure.axes) > 3  # inches
+    assert min(ax.get_window_extent().width / figure.dpi for ax in figure.axes) > 1.3  # inches
     assert max(len(line) for label in figure.axes[0].get_yticklabels() for line in label.get_text().split("\n")) <= 24
 
 

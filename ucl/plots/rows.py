@@ -13,9 +13,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from ucl.plots.style import color, plain
+from ucl.plots.style import WIDTH, color, plain, widest
 
 REACH = 45.0  # points shown on either side of 0; a longer interval says only that n is too small
+_SMALL = 7.0  # points
 TALL = 9.0  # inches; a figure that is taller does not fit a screen
 
 
@@ -32,7 +33,7 @@ def stream_name(dataset: str, memory_size: float) -> str:
 
 
 def differences_by_stream(
-    effects: pd.DataFrame, markers: Mapping[str, tuple[str, bool]], reach: float, tail: str, width: float, margin: float
+    effects: pd.DataFrame, markers: Mapping[str, tuple[str, bool]], reach: float, tail: str
 ) -> Figure:
     """Draw a row per stream, label and setting, with its interval of A on the left and that of F on the right.
 
@@ -42,27 +43,30 @@ def differences_by_stream(
         markers: per setting the marker, and whether it is filled; of others a filled circle.
         reach: points shown on either side of 0.
         tail: the rest of the label after "difference in A".
-        width, margin: inches; `margin` is the height of all but the rows.
     """
-    figure, axes = plt.subplots(1, 2, figsize=(width, margin), sharey=True)
+    texts = [textwrap.fill(f"{name}, n={n}", 32) for name, n in zip(effects["name"], effects["n"], strict=True)]
+    lines = max((text.count("\n") + 1 for text in texts), default=1)
+    width = min(7.0, max(WIDTH, 5 + widest(texts, _SMALL)))
+    figure, axes = plt.subplots(1, 2, figsize=(width, 1), sharey=True)
     y, ticks, names = 0.0, [], []
+    effects = effects.assign(text=texts)
     for stream, group in effects.groupby(["dataset", "memory_size"], sort=False, dropna=False):
         names.append(stream_name(*stream))
         rows = group.groupby(["label", "setting"], sort=False).ngroup()
         n_rows = rows.max() + 1
-        height = max(n_rows, 0.7 * len(names[-1].splitlines()) - 0.8)  # a name needs space, too
+        height = max(n_rows, len(names[-1].splitlines()) / lines)  # a name needs space, too
         for row, row_y in zip(group.to_dict("records"), y + (height - n_rows) / 2 + rows):
             ax = axes["AF".index(row["metric"])]
             interval(ax, row_y, row, reach, color(row["label"]), *markers.get(row["setting"], ("o", True)))
             if pd.notna(row.get("published")):
-                ax.plot(row["published"], row_y, "D", color="black", mfc="none", ms=5, alpha=0.7)
+                ax.plot(row["published"], row_y, "D", color="black", mfc="none", ms=4, alpha=0.7)
             if row["metric"] == "F":
-                text_of_row(ax, row_y, f"{row['name']}, n={row['n']}")
+                text_of_row(ax, row_y, row["text"])
         ticks.append(y + (height - 1) / 2)
         y += height + 0.8
         for ax in axes:
             ax.axhline(y - 0.9, color="0.85", lw=0.8)
-    figure.set_figheight(margin + 0.24 * y)
+    figure.set_figheight(1 + 0.155 * lines * y)
     finish_differences(axes, reach, tail, ticks, names, y - 0.4)
     return figure
 
@@ -72,11 +76,11 @@ def interval(
 ) -> None:
     """Draw a mean with its interval; arrows mark ends beyond `reach` points."""
     low, high = np.clip([row["low"], row["high"]], -reach, reach)
-    ax.plot([low, high], [y, y], color=shade, lw=1.6, solid_capstyle="butt")
+    ax.plot([low, high], [y, y], color=shade, lw=1.4, solid_capstyle="butt")
     for end, beyond, arrow in ((low, row["low"] < -reach, "<"), (high, row["high"] > reach, ">")):
         if beyond:
             ax.plot(end, y, arrow, color=shade, ms=5)
-    ax.plot(row["mean"], y, marker, color=shade, mfc=shade if filled else "white", ms=6, zorder=3)
+    ax.plot(row["mean"], y, marker, color=shade, mfc=shade if filled else "white", ms=4.5, zorder=3)
 
 
 def finish_differences(
@@ -86,7 +90,7 @@ def finish_differences(
     for ax in axes:
         ax.axvline(0, color="black", lw=0.8)
         ax.set_xlim(-reach - 2, reach + 2)
-    label_a, label_f = (textwrap.fill(f"difference in {metric}{tail} [points]", 42) for metric in "AF")
+    label_a, label_f = (textwrap.fill(f"difference in {metric}{tail} [points]", 34) for metric in "AF")
     name_rows(axes, label_a, label_f, ticks, names, bottom)
 
 
@@ -98,7 +102,7 @@ def name_rows(
     for ax, text, sides in zip(
         axes, (label_a, label_f), ("better: right", "left: more retained, or less learnt"), strict=True
     ):
-        ax.set_xlabel(f"{text}\n({sides})")
+        ax.set_xlabel(f"{text}\n({sides})", fontsize=_SMALL)
         ax.tick_params(axis="y", length=0)
         label_top(ax, f"{text}\n({sides})")
     axes[0].set_yticks(ticks, names)
@@ -113,7 +117,7 @@ def label_top(ax: Axes, text: str) -> None:
 
 
 def text_of_row(ax: Axes, y: float, text: str) -> None:
-    ax.annotate(text, (1.01, y), xycoords=("axes fraction", "data"), va="center", fontsize=8)
+    ax.annotate(text, (1.01, y), xycoords=("axes fraction", "data"), va="center", fontsize=_SMALL)
 
 
 def mark(marker: str, filled: bool) -> Line2D:
