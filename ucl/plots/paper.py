@@ -148,8 +148,9 @@ def memories(panels: Mapping[str, Mapping[str, Sequence[np.ndarray]]], columns: 
     texts = [line for name in lines for line in _written_out(name).splitlines()]
     short = dict(zip(texts, map(plain, shortened(texts, 16)), strict=True))
     n_lines, starts = sum(lines.values()), list(itertools.accumulate(lines.values(), initial=0))
-    left = max(1.2, 0.15 + 1.05 * widest(short.values(), 8.33))  # inches, for names in the font size "small"
-    width, height = left + 0.1 + 0.55 * columns * len(panels), 0.4 + 0.5 * n_lines
+    left = max(0.8, 0.15 + 1.05 * widest(short.values(), 7.1))  # inches, for names in the font size "small"
+    side = min(0.55, (WIDTH - left - 0.1) / (columns * len(panels)))  # inches, of an image with its margin
+    width, height = left + 0.1 + side * columns * len(panels), 0.4 + side * n_lines
     figure = plt.figure(figsize=(width, height), layout="none")
     blocks = figure.add_gridspec(
         1, len(panels), left=left / width, right=1 - 0.05 / width, bottom=0.02, top=1 - 0.35 / height, wspace=0.06
