@@ -90,7 +90,7 @@ def finish_differences(
     for ax in axes:
         ax.axvline(0, color="black", lw=0.8)
         ax.set_xlim(-reach - 2, reach + 2)
-    label_a, label_f = (textwrap.fill(f"difference in {metric}{tail} [points]", 34) for metric in "AF")
+    label_a, label_f = (textwrap.fill(f"difference in {metric}{tail} [points]", 30) for metric in "AF")
     name_rows(axes, label_a, label_f, ticks, names, bottom)
 
 
@@ -100,7 +100,7 @@ def name_rows(
     """Label the panels of A and F and their rows."""
     # A lower F is not always better: a network that learns less has less to forget.
     for ax, text, sides in zip(
-        axes, (label_a, label_f), ("better: right", "left: more retained, or less learnt"), strict=True
+        axes, (label_a, label_f), ("better: right", "left: more retained,\nor less learnt"), strict=True
     ):
         ax.set_xlabel(f"{text}\n({sides})", fontsize=_SMALL)
         ax.tick_params(axis="y", length=0)
