@@ -93,7 +93,7 @@ def accuracy_over_stream(records: Records) -> Figure:
             style = dict(color=color(label), ls=dash(label), ms=2.5 if label == "Finetune" else 4, clip_on=mean.empty)
             lines += ax.plot(mean.index, mean, label=name, marker="o", zorder=3, **style)
             ax.fill_between(mean.index, mean - std, mean + std, color=color(label), alpha=0.15, lw=0)
-        ax.set(title=f"Accuracy on {title}", ylim=(0, 102))
+        ax.set(title=f"on {title}", ylim=(0, 102))
         ax.set(xlabel="tasks learnt", xticks=tasks[:: math.ceil(len(tasks) / 10)])
     axes[0].set_ylabel("accuracy [%]")
     counts = [sum(not record.failure for record in runs) for runs in by_label(records).values()]
@@ -153,7 +153,7 @@ def class_recall(records: Records) -> Figure:
     order = first.class_order if shared else list(range(len(first.classes)))
     by_size = shared and {record.config.class_order for record in records} == {"size"}
     pitch = 1 / (len(names) + 1.5)  # between the rows of a class; the group of a class has height 1
-    high = min(40.0, 1.3 + max(0.3, 0.13 / pitch) * len(order))  # inches
+    high = min(40.0, 1.3 + max(0.3, 0.1 / pitch) * len(order))  # inches
     figure, ax = plt.subplots(figsize=(WIDTH, high))
     for row, (label, runs) in enumerate(by_label(records).items()):
         y = np.arange(len(order)) + (row - (len(names) - 1) / 2) * pitch
@@ -167,7 +167,7 @@ def class_recall(records: Records) -> Figure:
     for border in np.arange(1, len(order)) - 0.5:
         ax.axhline(border, color="0.85", lw=0.8)
     class_names = [plain(name) for name in shortened([first.classes[c] for c in order], 30)]
-    ax.set_yticks(range(len(order)), class_names, fontsize=min(10, 60 * (high - 1.3) / len(order)))
+    ax.set_yticks(range(len(order)), class_names, fontsize=min(8.5, 60 * (high - 1.3) / len(order)))
     ax.tick_params(axis="y", length=0)
     ordered = "in the order of the stream" + (", largest first" if by_size else "") if shared else ""
     ax.set(xlabel="recall at the end of the stream [%]", ylabel=f"classes {ordered}".strip(), xlim=(0, 102))

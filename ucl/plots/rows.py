@@ -117,7 +117,7 @@ def label_top(ax: Axes, text: str) -> None:
 
 
 def text_of_row(ax: Axes, y: float, text: str) -> None:
-    ax.annotate(text, (1.01, y), xycoords=("axes fraction", "data"), va="center", fontsize=_SMALL)
+    ax.annotate(text, (1.03, y), xycoords=("axes fraction", "data"), va="center", fontsize=_SMALL)
 
 
 def mark(marker: str, filled: bool) -> Line2D:
