@@ -210,11 +210,16 @@ def test_the_picture_of_readings_has_each_difference_and_the_papers_once_per_str
         assert len(points(ax, "<")) == 8  # Every interval extends beyond the panel.
 
 
-def test_the_finding_has_the_means_of_er_and_of_bis_networks_tested_twice():
-    numbers = dict(dataset="cifar10-lt", memory_size=200, n=3, F_training=73.0, F_running=73.0, F_published=76.0)
-    numbers |= dict(half_training=2.0, half_running=4.0)
-    rows = [numbers | dict(method="ER"), numbers | dict(method="BI bottom, published settings", F_running=41.0)]
+def test_the_finding_has_the_seeds_and_means_of_er_and_of_bis_networks_tested_twice():
+    bi, stream = "BI bottom, published settings", dict(dataset="cifar10-lt", memory_size=200)
+    tests = {("ER", "running"): 72, (bi, "running"): 40, (bi, "training"): 71, ("CBR", "running"): 60}
+    rows = [
+        stream | dict(method=method, reading=reading, F=f + 2 * seed)
+        for (method, reading), f in tests.items()
+        for seed in range(2)
+    ]
+    rows.append(dict(dataset="cifar100", memory_size=1000, method="ER", reading="running", F=30))
     (ax,) = plots.readings.tested_again(pd.DataFrame(rows)).axes
-    assert [x for x, _ in points(ax, "s")] == [73, 41] and [x for x, _ in points(ax, "o", filled=False)] == [73]
-    assert [x for x, _ in points(ax, "D")] == [76, 76]
-    assert [list(line.get_xdata()) for line in ax.lines if len(line.get_xdata()) == 2] == [[69, 77], [37, 45], [71, 75]]
+    assert [x for x, _ in points(ax, "s")] == [73, 41] and [x for x, _ in points(ax, "o", filled=False)] == [72]
+    assert [list(line.get_xdata()) for line in ax.lines if len(line.get_xdata()) == 2] == [[72, 74], [40, 42], [71, 73]]
+    assert [x for x, _ in points(ax, "D")] == pytest.approx([76.19, 40.66])

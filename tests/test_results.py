@@ -28,7 +28,6 @@ from ucl.evidence.run_measures import (
     between_readings,
     by_reading,
     measures,
-    moved_by_scoring,
 )
 from ucl.evidence.table_formats import interval, markdown, number, with_interval
 from ucl.records import as_table
@@ -90,7 +89,7 @@ def test_the_committed_files_are_those_of_the_records(tmp_path, monkeypatch):
     for name in ("effects", "effects_er", "leaderboard"):
         assert (tmp_path / "figures" / f"{name}.png").is_file()
     shown = {name for page in PAGES for name in re.findall(r"<!-- (\w+) -->", page.read_text(encoding="utf-8"))}
-    assert shown == set(tables) - {"cpu", "remedies", "selections"}
+    assert shown == set(tables) - {"remedies", "selections"}
 
 
 def assert_committed(name, table, by):
@@ -296,23 +295,6 @@ def test_experiments_are_compared_with_the_first():
     half = stats.t.ppf(0.975, 3) * stats.sem([2, 4, 6, 8])
     assert first["F minus first row [95 %]"] == "" and first["F"] == "40.0 ± 0.0"
     assert second["F minus first row [95 %]"] == with_interval(5, 5 - half, 5 + half) and second["pairs"] == 4
-
-
-def test_networks_tested_again_have_the_means_of_the_seeds_that_all_methods_have():
-    bi, rows = "BI bottom, published settings", []
-    seeds = {"ER": (1, 2, 3), "CBR redraw": (2, 3), bi: (2, 3, 4)}
-    for method, reading in itertools.product(seeds, ("running", "training", "displaced")):
-        for seed in seeds[method]:
-            f = seed + 10 * list(seeds).index(method) + 100 * ("running", "training", "displaced").index(reading)
-            row = dict(dataset="cifar10-lt", memory_size=200, method=method, reading=reading, seed=seed, F=f)
-            rows.append(row)
-    readings = pd.DataFrame(rows)
-    means = moved_by_scoring(readings)[["n", "F_training", "F_displaced", "F_running", "F_published"]]
-    assert means.round(1).to_numpy().tolist() == [
-        [2, 102.5, 202.5, 2.5, 76.2],
-        [2, 112.5, 212.5, 12.5, 77.4],
-        [2, 122.5, 222.5, 22.5, 40.7],
-    ]
 
 
 def test_runs_on_another_stream_do_not_count_as_planned():

@@ -78,7 +78,7 @@ RUNS = {
     ),
     "readings_and_repeatability": (
         {"scorings": str(FIGURES / "repeatability.csv")},
-        "readings.csv readings_effects.csv readings_effects.png finding.png repeatability.csv repeatability.png",
+        "readings.csv readings_effects.csv readings_effects.png repeatability.csv repeatability.png",
     ),
     "tables": (
         {},

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 from ucl.catalogue import WITHOUT_SCORE
 from ucl.config import Config, unique
@@ -30,7 +29,6 @@ COMPARATORS: dict[str, dict[str, Any]] = {name: WITHOUT_SCORE[name].fields for n
 
 TESTED = ("training", "displaced", "running")
 """The readings of the table of networks: without scoring passes, with added ones, and as the run itself is tested."""
-_TESTED_METHODS = ("ER", "CBR redraw", "BI bottom, published settings")
 
 
 def runs_of(records: pd.DataFrame, experiments: Sequence[Config], reading: str = "running") -> pd.DataFrame:
@@ -173,32 +171,3 @@ def between_readings(table: pd.DataFrame, reading: str) -> pd.DataFrame:
     """
     one, other = (table[table["reading"] == name] for name in (reading, "training"))
     return effects_by(differences(one, other, keys=[*PAIR, "method"]), ["dataset", "memory_size", "method"])
-
-
-def moved_by_scoring(table: pd.DataFrame) -> pd.DataFrame:
-    """F of the same networks (see `by_reading`) under the readings `TESTED`, means over seeds.
-
-    ER and CBR redraw do not score, so their `running` equals `training`.
-
-    Returns:
-        A row per stream and method, on the seeds that all three methods have: columns dataset, memory_size, method, n,
-        and in per cent F_training, F_displaced, F_running and F_published, the mean that the paper prints (NaN if
-        none); half_training and so on are half the widths of the 95 % intervals. Streams with fewer than two seeds are
-        left out.
-    """
-    measured = table[table["method"].isin(_TESTED_METHODS) & table["reading"].isin(TESTED)].dropna(subset=["F"])
-    rows = []
-    for (dataset, size), part in measured.groupby(["dataset", "memory_size"], sort=False):
-        n_tests = part.groupby("seed").size()
-        seeds = n_tests.index[n_tests == len(_TESTED_METHODS) * len(TESTED)]
-        if len(seeds) < 2:
-            continue
-        groups = part[part["seed"].isin(seeds)].groupby(["method", "reading"])["F"]
-        means, halves = groups.mean(), stats.t.ppf(0.975, len(seeds) - 1) * groups.sem()
-        for method in _TESTED_METHODS:
-            row = {"dataset": dataset, "memory_size": size, "method": method, "n": len(seeds)}
-            row |= {f"F_{reading}": means[method, reading] for reading in TESTED}
-            row["F_published"] = paper.printed((dataset, size), method, "F")
-            rows.append(row | {f"half_{reading}": halves[method, reading] for reading in TESTED})
-    numbers = [f"{number}_{reading}" for number in ("F", "half") for reading in TESTED]
-    return pd.DataFrame(rows, columns=["dataset", "memory_size", "method", "n", *numbers, "F_published"])

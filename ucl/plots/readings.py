@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
 from ucl.catalogue import method_order
+from ucl.evidence import paper
 from ucl.plots import rows
 from ucl.plots.style import color, styled
 
@@ -58,32 +60,35 @@ def differences(effects: pd.DataFrame) -> Figure:
 
 
 @styled
-def tested_again(means: pd.DataFrame) -> Figure:
+def tested_again(table: pd.DataFrame) -> Figure:
     """F of BI's networks, as the run tests them and with the statistics of training, next to ER's.
 
-    Means with 95 % intervals. Hollow diamonds: the paper's means.
+    Large marks are means, small dots seeds, hollow diamonds the paper's means.
 
     Args:
-        means: see `ucl.evidence.run_measures.moved_by_scoring`.
+        table: see `ucl.evidence.run_measures.by_reading`; streams without BI's networks are left out.
     """
     bi = "BI bottom, published settings"
     marks = {
-        ("ER", "running"): ("s", "ER"),
-        (bi, "running"): ("s", "BI, tested as in the reference implementation"),
-        (bi, "training"): ("o", "the same networks, with the statistics of training"),
+        ("ER", "running"): "ER",
+        (bi, "running"): "BI, tested as in the reference implementation",
+        (bi, "training"): "the same networks, with the statistics of training",
     }
-    streams, handles = means.groupby(["dataset", "memory_size"], sort=False), {}
+    streams = [
+        (stream, part) for stream, part in table.groupby(["dataset", "memory_size"]) if bi in set(part["method"])
+    ]
     figure, ax = plt.subplots(figsize=(5.5, 1.1 + 0.62 * len(streams)))
-    for y, (_, rows_of_stream) in enumerate(streams):
-        by_method = rows_of_stream.set_index("method")
-        for i, ((method, reading), (marker, text)) in enumerate(marks.items()):
-            row, at, shade = by_method.loc[method], y + 0.26 * (i - 1), color(method)
-            mean, half, filled = row[f"F_{reading}"], row[f"half_{reading}"], reading == "running"
-            ax.plot([mean - half, mean + half], [at, at], color=shade, lw=1.6, solid_capstyle="butt")
-            (handles[text],) = ax.plot(mean, at, marker, color=shade, mfc=shade if filled else "white", ms=6)
+    handles, names = {}, []
+    for y, (stream, part) in enumerate(streams):
+        by_test = part.set_index(["method", "reading"])["F"].sort_index()
+        for i, ((method, reading), text) in enumerate(marks.items()):
+            at, f, filled = y + 0.26 * (i - 1), by_test.loc[method, reading], reading == "running"
+            shade, marker = color(method), "s" if filled else "o"
+            ax.plot(f, np.full(len(f), at), "o", color=shade, ms=3, alpha=0.4, mew=0)
+            (handles[text],) = ax.plot(f.mean(), at, marker, color=shade, mfc=shade if filled else "white", ms=7)
             if filled:
-                ax.plot(row["F_published"], at, **_PAPER)
-    names = [f"{rows.stream_name(*stream)}, n = {part['n'].iloc[0]}" for stream, part in streams]
+                ax.plot(paper.printed(stream, method, "F"), at, **_PAPER)
+        names.append(f"{rows.stream_name(*stream)}, n = {len(by_test.loc[bi, 'running'])}")
     ax.set_yticks(range(len(names)), names)
     ax.set_ylim(len(names) - 0.45, -0.55)
     ax.tick_params(axis="y", length=0)

@@ -15,6 +15,7 @@ import pandas as pd
 
 from ucl import plots
 from ucl.evidence import hypotheses, leaderboard
+from ucl.evidence.run_measures import by_reading
 from ucl.evidence.table_formats import markdown
 from ucl.records import load_records
 from ucl.report import comparisons, costs, policies, results
@@ -93,6 +94,8 @@ def write(checkout: Path) -> dict[str, pd.DataFrame]:
     for comparator, name in {"CBR": "effects", "ER": "effects_er"}.items():
         of_one = full["effects"][full["effects"]["comparator"] == comparator]
         plots.save(plots.effects.forest(of_one), folder / name)
+    networks = by_reading(results.planned(results.of_one_version(records)))
+    plots.save(plots.readings.tested_again(networks), folder / "finding")
     plots.save(plots.effects.leaderboard(full["leaderboard"]), folder / "leaderboard")
     tables_by_name = tables(records, full, folder)
     for page in (checkout / "README.md", folder / "RESULTS.md", folder / "APPENDIX.md"):
