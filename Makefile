@@ -5,7 +5,7 @@ INSTALLED := .venv/.installed
 
 LESSONS := $(sort $(wildcard notebooks/0*.ipynb))
 # the notebooks whose numbers come from the committed records
-FROM_RECORDS := $(filter-out avalanche explore_memory your_own,$(basename $(notdir $(filter-out $(LESSONS),$(sort $(wildcard notebooks/*.ipynb))))))
+FROM_RECORDS := $(filter-out your_own,$(basename $(notdir $(filter-out $(LESSONS),$(sort $(wildcard notebooks/*.ipynb))))))
 
 .PHONY: install quickstart test test-oldest test-avalanche soak leaderboard-costs figures smoke docs badges clean
 
@@ -67,7 +67,7 @@ test-oldest:
 test-avalanche:
 	$(PYTHON) -m venv .venv-avalanche
 	.venv-avalanche/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,avalanche]'
-	.venv-avalanche/bin/python -m pytest tests/test_avalanche.py tests/notebooks -k avalanche
+	.venv-avalanche/bin/python -m pytest tests/test_avalanche.py tests/notebooks -k "avalanche or your_own"
 
 # random kills of runs; `.venv/bin/python tests/soak.py --help` for others
 soak: install
@@ -84,4 +84,4 @@ badges: install
 	$(BIN)/python -m ucl.reproduction.colab $(REPOSITORY)
 
 clean:
-	rm -rf .venv .venv-oldest .venv-avalanche figures/avalanche figures/explore_memory figures/smoke figures/your_own reproduced build/executed site
+	rm -rf .venv .venv-oldest .venv-avalanche figures/smoke figures/your_own reproduced build/executed site

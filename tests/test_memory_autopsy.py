@@ -1,7 +1,4 @@
-"""An observed memory is that of the run; images with wrong labels are detected; ranks and means are checked by hand."""
-
-import json
-from pathlib import Path
+"""Images with wrong labels are detected; ranks and means are checked by hand."""
 
 import numpy as np
 import pandas as pd
@@ -11,59 +8,13 @@ from conftest import bands
 
 import ucl
 from ucl.assembly import build_stream
-from ucl.buffers import Buffer
 from ucl.evidence import paper
 from ucl.records import as_table
-from ucl.reproduction.session import images_here
-from ucl.studies.memory_autopsy import _halves, kept_traits, most_rescored, ranked, stays, traits, with_remedies
+from ucl.studies.memory_autopsy import _halves, kept_traits, most_rescored, ranked, traits, with_remedies
 
 pytestmark = pytest.mark.usefixtures("small_networks")
 
 BASE = ucl.Config(dataset="digits", n_tasks=2, imbalance=0.1, memory_size=10, validation=0.5)
-
-
-@pytest.mark.parametrize("fields", [dict(population="reservoir"), dict(score="EN", refresh=2)])
-def test_a_watched_memory_is_the_runs(fields, monkeypatch):
-    config, replayed = BASE.replace(**fields), []
-    record = ucl.run(config, device="cpu", progress=False)
-    sample = Buffer.sample
-
-    def counted(self, *arguments):
-        drawn = sample(self, *arguments)
-        replayed.append(0 if drawn is None else len(drawn[1]))
-        return drawn
-
-    monkeypatch.setattr(Buffer, "sample", counted)
-    table = stays(config, "cpu", progress=False)
-    end = table[table["exit"].isna()].sort_values("position")
-    held = pd.DataFrame({name: record.memory[name] for name in ("position", "label", "score")}).sort_values("position")
-    assert end["position"].tolist() == held["position"].tolist() and end["label"].tolist() == held["label"].tolist()
-    if config.uses_scores:
-        assert end["last_score"].tolist() == pytest.approx(held["score"].astype(float).tolist(), rel=1e-5, nan_ok=True)
-    else:
-        assert table["first_score"].isna().all()
-    assert table["replays"].sum() == sum(replayed) > 0
-    assert table["position"].is_unique  # each image comes once
-    removed = table[table["exit"].notna()]
-    assert (removed["exit"] > removed["entry"]).all()
-    for batch in range(2, record.timing["batches"] + 1):
-        is_held = (table["entry"] <= batch) & ~(table["exit"] <= batch)
-        assert is_held.sum() == 10
-
-
-def test_a_run_without_a_memory_is_refused():
-    with pytest.raises(ucl.InputError):
-        stays(BASE.replace(method="finetune"), "cpu")
-
-
-def test_the_notebook_takes_no_committed_table_for_the_records_of_another_store(monkeypatch, tmp_path):
-    monkeypatch.setenv("UCL_DATA", str(tmp_path))  # without images
-    root = Path(__file__).parents[1]
-    cells = json.loads((root / "notebooks" / "memory_autopsy.ipynb").read_text(encoding="utf-8"))["cells"]
-    (code,) = [code for cell in cells if "kept_traits(of_streams" in (code := "".join(cell["source"]))]
-    names = {"profile": "published", "store": str(root / "figures" / "alone"), "described": {"cifar10": None}}
-    with pytest.raises(ucl.InputError, match="needs the images of cifar10"):
-        exec(code, names | {"ucl": ucl, "images_here": images_here})
 
 
 def test_images_with_wrong_labels_are_hard_untypical_and_disagree(tmp_path):

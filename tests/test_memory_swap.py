@@ -11,8 +11,8 @@ from ucl.assembly import build_buffer, build_method, build_model, build_stream
 from ucl.evaluation import predictions
 from ucl.machine.determinism import repeatable
 from ucl.streams import datasets
-from ucl.studies.memory_autopsy import stays
 from ucl.studies.memory_swap import against, memory_swap, pool
+from ucl.studies.observe import observe
 from ucl.studies.steps import watched_run
 
 pytestmark = pytest.mark.usefixtures("small_networks")
@@ -58,7 +58,7 @@ def test_a_memory_that_chooses_at_a_tasks_end_is_filled_and_its_runs_are_those_o
     record = ucl.run(rainbow, device="cpu", progress=False)
     right = (predictions(model, last.test_images) == last.test_labels.numpy()).mean()
     assert right == record.accuracy[-1, -1]
-    table = stays(rainbow, "cpu", progress=False)
+    table = observe(rainbow, device="cpu", progress=False).stays
     held = table.loc[table["exit"].isna(), "position"]
     assert sorted(held) == sorted(record.memory["position"])
 

@@ -6,7 +6,6 @@ import functools
 import json
 import os
 import re
-from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -46,11 +45,6 @@ RUNS = {
     "04_measures": ({"dataset": TINY, "memory_size": 12, "device": "cpu"}, ""),
     "05_readings": ({}, ""),
     "06_bloodcell": ({}, ""),
-    "avalanche": ({"profile": "smoke"}, "avalanche.csv"),
-    "explore_memory": (
-        {"profile": "smoke", "device": "cpu"},
-        "explore_memory.png explore_memory_class.png explore_memory.csv",
-    ),
     "figures1_and_3": (
         {},
         "figure1_relative_improvement.png figure1_relative_improvement.csv figure1_bars.csv "
@@ -67,15 +61,6 @@ RUNS = {
         },
         "figure4_birds.png figure4_blood_cells.png figure6_score_distributions_digits.png figures4_and_6.csv",
     ),
-    "memory_autopsy": (
-        SMOKE,
-        "memory_autopsy.png memory_autopsy_stays.png memory_autopsy.csv memory_autopsy_stays.csv "
-        "memory_autopsy_effects.csv memory_autopsy_traits_digits.csv.gz",
-    ),
-    "memory_swap": (
-        {"profile": "smoke", "device": "cpu"},
-        "memory_swap.png memory_swap.csv memory_swap_effects.csv",
-    ),
     "readings_and_repeatability": (
         {"scorings": str(FIGURES / "repeatability.csv")},
         "readings.csv readings_effects.csv readings_effects.png repeatability.csv repeatability.png",
@@ -85,7 +70,12 @@ RUNS = {
         "table1_cifar10.csv table2_cifar100.csv table3_long_tailed.csv deviations.csv claims.csv "
         "claims_differences.csv claims_memories.csv",
     ),
-    "your_own": ({"images": 25}, "your_own.png your_own.csv my_score.py my_memory.py my_images.py"),
+    "what_a_memory_keeps": (
+        {"observed": TINY, "device": "cpu"},
+        "explore_memory.png memory_autopsy_stays.png memory_autopsy.png memory_autopsy.csv memory_autopsy_effects.csv "
+        "memory_autopsy_remedies.csv memory_swap.png memory_swap_effects.csv",
+    ),
+    "your_own": ({"images": 25, "seeds": [0, 1]}, "my_network.py my_score.py my_memory.py my_method.py"),
 }
 # What IPython runs before the first cell: networks of two stages and 8 instead of 20 filters, see conftest.py, few
 # batches and images for what is estimated or timed, every second image of digits, and pictures that are coarse and
@@ -247,8 +237,6 @@ def execute(kernel, path, folder, **values):
 
 @each_notebook
 def test_a_notebook_runs_and_leaves_what_it_promises(path, tmp_path, tiny, smoke_records, kernel):
-    if path.stem == "avalanche":
-        pytest.importorskip("avalanche", reason="avalanche-lib is not installed: make test-avalanche")
     settings, promised = RUNS[path.stem]
     values = {name: str(tiny) if value == TINY else value for name, value in settings.items()}
     values |= {"store": str(smoke_records)} if settings is SMOKE else {}
@@ -273,14 +261,6 @@ def test_a_notebook_runs_and_leaves_what_it_promises(path, tmp_path, tiny, smoke
         assert_filled(tmp_path / "figures" / name)
     nbformat.write(executed, tmp_path / path.name)
     assert links_that_lead_nowhere(tmp_path / path.name) == []
-
-
-@pytest.mark.skipif(find_spec("avalanche") is not None, reason="avalanche-lib is installed")
-def test_without_avalanche_its_notebook_ends_with_how_to_install_it(tmp_path, kernel):
-    executed = execute(kernel, ROOT / "notebooks" / "avalanche.ipynb", tmp_path, output=str(tmp_path / "figures"))
-    shown = [output.text for cell in executed.cells for output in cell.get("outputs", []) if "text" in output]
-    assert "python -m pip install 'avalanche-lib" in shown[0]
-    assert not (tmp_path / "figures").exists()
 
 
 def assert_filled(file):

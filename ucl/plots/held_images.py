@@ -17,36 +17,21 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
 from ucl.catalogue import SCORES
-from ucl.errors import one_of
 from ucl.plots.style import color, legend_of_names, plain, shortened, styled, widest
 
 QUANTITIES = {
     "entry": "entry into the memory [batches seen]",
     **{name: f"{name}, {row.label} [{row.unit}]" for name, row in SCORES.items()},
 }
-"""What images can be ordered and coloured by: columns, and their names with units.
+"""What images can be ordered and coloured by: columns, and their names with units."""
 
-A user score is named by its path.
-"""
-
-_COLUMNS = (10, 15, 20, 25)  # images per line; the larger numbers are for pictures that would be too high
-_WIDE, _HIGH = 3.8, 13.0  # inches: width of a full panel, and the height that it should not exceed
+_WIDTH, _HIGH = 5.5, 9.0  # inches: width of a picture, and the height that the images should not exceed
+_COLUMNS = (7, 10, 15, 20, 25)  # images per line; the larger numbers are for pictures that would be too high
 _GAP = 0.25  # between rows, in cells
 _PAD = 0.13  # frame and margin around an image, as a share of its side
 _MARGIN = 0.02  # around a frame, in cells
+_SIZE = 8  # points
 _MOST = 0.98  # quantile at which the scale of a score ends
-
-
-def quantities(runs: Mapping[str, pd.DataFrame]) -> dict[str, str]:
-    """What the images of these runs can be ordered and coloured by: the columns that all tables have, and their names.
-
-    Args:
-        runs: see `ucl.studies.explore_memory.explore`.
-    """
-    shared = [column for column in next(iter(runs.values())) if all(column in table for table in runs.values())]
-    listed = {column: name for column, name in QUANTITIES.items() if column in shared}
-    others = (column for column in shared if column not in listed and ":" in column)
-    return listed | {column: column for column in others}
 
 
 def moments(runs: Mapping[str, pd.DataFrame]) -> dict[int, str]:
@@ -69,85 +54,61 @@ def held_images(
     runs: Mapping[str, pd.DataFrame],
     images_NHWC: np.ndarray,
     classes: Sequence[str],
-    at: Sequence[int],
+    moment: int,
     order_by: str = "BI",
     color_by: str = "BI",
     only: int | None = None,
 ) -> Figure:
-    """The images in memory at some moments of several runs: one column per run, one row per moment and class.
+    """The images in memory at one moment of several runs of a stream: a column per run, a row per class.
 
     In a row the images go from the lowest to the highest value of `order_by`, those without a value last. The colour of
     a frame is the value of `color_by`, on one scale for all moments of all runs; a grey frame has no value. The scale
     of a score ends at its 98 % quantile.
 
     Args:
-        runs: see `ucl.studies.explore_memory.explore`.
+        runs: the table `moments` of each run by its name, see `ucl.studies.observe.Observed`.
         images_NHWC: the training images of the data set, uint8, C = 1 or 3.
         classes: names of the labels.
-        at: the moments: keys of `moments`.
-        order_by, color_by: keys of `quantities`.
-        only: the label of the only class to show; None shows, at each moment, the classes that have entered a memory
-            by then.
-
-    Raises:
-        InputError: a moment, a quantity or a label does not exist.
+        moment: a key of `moments`.
+        order_by, color_by: keys of `QUANTITIES`.
+        only: the label of the only class to show; None shows the classes that have entered a memory by then.
     """
-    moment_names, quantity_names, first_batch = moments(runs), quantities(runs), labels(runs)
-    one_of("order_by", order_by, quantity_names, "quantity")
-    one_of("color_by", color_by, quantity_names, "quantity")
-    for moment in at:
-        one_of("at", str(moment), map(str, moment_names), "moment")
-    if only is not None:
-        one_of("only", str(only), map(str, first_batch), "label")
-    shown = [label for label in first_batch if only in (None, label)]
-    rows = [(moment, label) for moment in at for label in shown if first_batch[label] <= moment or label == only]
-    held = {name: [images_of(table, *row, order_by) for row in rows] for name, table in runs.items()}
+    shown = [label for label, batch in labels(runs).items() if batch <= moment] if only is None else [only]
+    held = {name: [images_of(table, moment, label, order_by) for label in shown] for name, table in runs.items()}
     most = np.max([[len(images) for images in panel] for panel in held.values()], axis=0)
-    title_width = 0.3 + 0.08 * max(len(f"{name}, 1000 images") for name in runs)  # inches
-    for most_columns in _COLUMNS:
-        cell = _WIDE / most_columns
-        columns = max(min(most_columns, int(most.max())), math.ceil(title_width / cell))
+    short = shortened(classes, 18)
+    names = [plain(short[label]) for label in shown]
+    # In inches: the space left and right of all panels, between them, above and below them.
+    left, right, between, above, below = 0.2 + 1.05 * widest(names, _SIZE), 0.1, 0.2, 0.55, 0.75
+    wide = (_WIDTH - left - right + between) / len(runs) - between
+    for columns in _COLUMNS:
+        cell = wide / columns
         lines = np.maximum(1, np.ceil(most / columns))
         tops = np.cumsum([0, *(lines + _GAP)])
         if cell * tops[-1] <= _HIGH:
             break
-    wide, high = cell * columns, cell * tops[-1]
-    short = [plain(name) for name in shortened(classes, 18)]
-    names = [short[label] for _, label in rows]
-    if len(at) > 1:
-        parts = [moment_names[moment].split(", ") for moment, _ in rows]
-        names = [f"{task}\n{name if only is None else n}" for name, (task, n) in zip(names, parts, strict=True)]
-    size = min(9, 72 * cell * 0.75)  # of the font of these names
-    # In inches: the space left and right of all panels, between them, above and below them.
-    left, right, between, above, below = max(1.4, 0.15 + 1.05 * widest(names, size)), 0.15, 0.3, 0.6, 0.8
-    width, height = left + len(runs) * (wide + between) - between + right, above + high + below
+    high = cell * tops[-1]
+    height = above + high + below
     scale, extend = _scale(runs, color_by)
-    figure = plt.figure(figsize=(width, height), layout="none")
+    figure = plt.figure(figsize=(_WIDTH, height), layout="none")
     for column, (name, panel) in enumerate(held.items()):
         x = left + column * (wide + between)
-        ax = figure.add_axes((x / width, below / height, wide / width, high / height))
+        ax = figure.add_axes((x / _WIDTH, below / height, wide / _WIDTH, high / height))
         ax.set(xlim=(0, columns), ylim=(tops[-1], 0), xticks=[], yticks=[])
         ax.spines[:].set_visible(False)
         ax.tick_params(length=0)
         for top, images in zip(tops, panel, strict=False):
             _draw(ax, images_NHWC[images["position"].to_numpy()], scale.to_rgba(images[color_by]), columns, float(top))
-        n = f", {sum(map(len, panel))} images" if len(at) == 1 else ""
-        square = Patch(color=color(name.partition(" (")[0]))
         where: dict[str, Any] = dict(loc="lower left", bbox_to_anchor=(0, 1), borderpad=0, handlelength=0.8)
-        legend_of_names(ax, [square], [name + n], **where)
-    figure.axes[0].set_yticks(tops[:-1] + lines / 2, names, fontsize=size)
-    if len(at) == 1:
-        corner, shift = (0.0, 1.0), (-4.0, 8.0)  # shift is in points
-        figure.axes[0].annotate("class", corner, shift, "axes fraction", "offset points", ha="right", fontsize=9)
-    if len(at) == 1 or only is not None:
-        title = moment_names[at[0]] if len(at) == 1 else f"class {plain(classes[only])}"  # type: ignore[index]
-        figure.text(left / width, 1 - 0.08 / height, title, va="top", fontsize="large")
-    bar = figure.add_axes((left / width, (below - 0.2) / height, 3 / width, 0.1 / height))
+        title = f"{name}, {sum(map(len, panel))} images"
+        legend_of_names(ax, [Patch(color=color(name))], [title], fontsize=_SIZE + 1, **where)
+    figure.axes[0].set_yticks(tops[:-1] + lines / 2, names, fontsize=_SIZE)
+    figure.text(left / _WIDTH, 1 - 0.05 / height, moments(runs)[moment], va="top", fontsize=_SIZE + 1)
+    bar = figure.add_axes((left / _WIDTH, (below - 0.15) / height, wide / _WIDTH, 0.1 / height))
     figure.colorbar(scale, bar, orientation="horizontal", extend=extend)
-    bar.tick_params(labelsize="small")
-    bar.set_xlabel(f"colour: {quantity_names[color_by]}", fontsize="small", loc="left", labelpad=1)
-    order = f"order, from the left: {quantity_names[order_by]}"
-    figure.text(left / width, 0.05 / height, order, fontsize="small")
+    bar.tick_params(labelsize=_SIZE)
+    bar.set_xlabel(f"frame: {QUANTITIES[color_by]}", fontsize=_SIZE, loc="left", labelpad=1)
+    figure.text(left / _WIDTH, 0.05 / height, f"from the left: {QUANTITIES[order_by]}", fontsize=_SIZE)
     return figure
 
 

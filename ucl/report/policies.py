@@ -11,9 +11,6 @@ from ucl.config import Config
 from ucl.evidence.leaderboard import AT_EQUAL_SECONDS, leaderboard_name
 from ucl.evidence.table_formats import number, plus_minus, with_interval
 
-TRAITS = ("recent", "easy", "typical", "agrees")
-"""Of kept images, see `ucl.studies.memory_autopsy`."""
-
 
 def leaderboard(standings: pd.DataFrame, compared: pd.DataFrame) -> pd.DataFrame:
     """One row per policy that has runs, in the order of `standings`; with a last column if some runs failed.

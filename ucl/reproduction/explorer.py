@@ -10,9 +10,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 
-from ucl.plots.held_images import held_images, labels, moments, quantities
+from ucl.plots.held_images import QUANTITIES, held_images, labels, moments
 
-_DPI = 100
+_DPI = 150
 
 
 def explorer(runs: Mapping[str, pd.DataFrame], images_NHWC: np.ndarray, classes: Sequence[str]) -> Any:
@@ -28,7 +28,7 @@ def explorer(runs: Mapping[str, pd.DataFrame], images_NHWC: np.ndarray, classes:
     """
     import ipywidgets
 
-    named = [(name, column) for column, name in quantities(runs).items()]
+    named = [(name, column) for column, name in QUANTITIES.items()]
     class_options = [("all", None), *((str(classes[label]), label) for label in labels(runs))]
     wide = ipywidgets.Layout(width="34em", max_width="100%")
 
@@ -45,7 +45,7 @@ def explorer(runs: Mapping[str, pd.DataFrame], images_NHWC: np.ndarray, classes:
 
     def draw(_: object = None) -> None:
         batch, order_by, color_by, only = (control.value for control in controls)
-        figure = held_images(runs, images_NHWC, classes, [batch], order_by, color_by, only)
+        figure = held_images(runs, images_NHWC, classes, batch, order_by, color_by, only)
         png = io.BytesIO()
         figure.savefig(png, format="png", dpi=_DPI)
         plt.close(figure)  # Otherwise the notebook would show it a second time.

@@ -1,8 +1,6 @@
-"""The images that a memory keeps: how long they stay, how often they are replayed, how easy, typical, clean they are.
+"""The images that a memory keeps: how easy, typical, clean and recent they are.
 
-Two independent analyses: `stays` observes the memory of one run: when each image enters and leaves, how its score
-changes, and how often it is replayed. `traits` describes every training image of a stream by networks that have not
-learnt it, without any memory:
+`traits` describes every training image of a stream by networks that have not learnt it, without any memory:
 
     the training images are split into two halves at random, class by class
     a network is trained on each half, all classes mixed, and tested on the other half
@@ -18,7 +16,6 @@ memory of each record, and adds how many of these images are recent: among the l
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -40,52 +37,27 @@ from ucl.records.runs import latest, without_failures
 from ucl.streams import Batch, Task, datasets
 from ucl.streams.image_dataset import ImageDataset
 from ucl.studies.memory_swap import pool
-from ucl.studies.steps import watched_run
 
 TRAITS = ("easy", "typical", "agrees", "recent")
 _CHUNK = 500  # images per pass
 _REMEDIES = ("view_draws=fixed", "smoothing=", "n_draws=")  # of a score that does not repeat, as settings name them
 
 
-def stays(
-    config: Config, device: str = "auto", root: str | Path | None = None, progress: bool | None = None
-) -> pd.DataFrame:
-    """Repeat a run and observe its memory, batch by batch; nothing is stored.
-
-    Args:
-        config: the run.
-        device, root, progress: see `ucl.run`.
-
-    Returns:
-        One row per stay of an image in the memory: position (among the training images), label, task, entry and exit
-        (the batches after which it was first in the memory, and first no longer in it; NaN if it stays), replays (how
-        often it was drawn; MIR replays some of the images that it draws), first_score and last_score (NaN without one).
-
-    Raises:
-        InputError: the run has no memory, or a memory with fewer slots than classes.
-    """
-    data = datasets.load(config.dataset, root, config.image_size)
-    *_, last = watched_run(config, data, device, progress)
-    return last.watched.stays()
-
-
-def traits(
-    config: Config, epochs: int = 3, device: str = "auto", root: str | Path | None = None, progress: bool | None = None
-) -> pd.DataFrame:
+def traits(config: Config, epochs: int = 3, device: str = "auto", progress: bool | None = None) -> pd.DataFrame:
     """Describe each training image of a data set by a network that has not learnt it; see the docstring of the module.
 
     Args:
         config: a run with the data set, network, dropout, learning rate, batch size and seed. All training images are
             described, including those that the run holds out or that a long tail leaves out.
         epochs: passes over each half.
-        device, root, progress: see `ucl.run`.
+        device, progress: see `ucl.run`.
 
     Returns:
         One row per training image: position, label, loss (nats), typicality (in [-1, 1]) and agrees.
     """
     config = config.replace(validation=0.0, imbalance=1.0, evaluate_on="test", evaluate_every=0)
     chosen = resolve_device(device)
-    data = datasets.load(config.dataset, root, config.image_size)
+    data = datasets.load(config.dataset, image_size=config.image_size)
     tables = []
     with repeatable(config.seed, chosen):
         everything = pool(build_stream(config, data, chosen).tasks)

@@ -19,7 +19,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -41,9 +40,7 @@ from ucl.streams import ClassIncrementalStream, Task, datasets
 from ucl.studies.steps import check_memory, steps
 
 
-def memory_swap(
-    policies: Sequence[Config], device: str = "auto", root: str | Path | None = None, progress: bool | None = None
-) -> pd.DataFrame:
+def memory_swap(policies: Sequence[Config], device: str = "auto", progress: bool | None = None) -> pd.DataFrame:
     """Compare memory policies from the same network states, after each task of one run except the last.
 
     The run of the first policy gives the network states.
@@ -51,7 +48,7 @@ def memory_swap(
     Args:
         policies: runs that differ only in what the memory keeps: `population`, `class_balancing`, `reservoir_index`,
             `score`, `selection` and the other fields of scoring.
-        device, root, progress: see `ucl.run`.
+        device, progress: see `ucl.run`.
 
     Returns:
         One row per policy and frozen state: dataset, memory_size, seed, method (the label, then the fields of the
@@ -64,7 +61,7 @@ def memory_swap(
             cannot fill or fewer slots than classes, or two policies differ in more than the memory.
     """
     config, chosen = _checked(policies), resolve_device(device)
-    data = datasets.load(config.dataset, root, config.image_size)
+    data = datasets.load(config.dataset, image_size=config.image_size)
     for policy in policies:
         check_memory(policy, data)  # before the training
     rows: list[dict[str, Any]] = []

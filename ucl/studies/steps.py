@@ -113,13 +113,13 @@ class Watched:
         self._contents.append(pd.DataFrame(columns).assign(batch=batch).copy())
 
     def slots(self) -> pd.DataFrame:
-        """The slots in use, in order: slot, position, label and entry, as in `ucl.studies.memory_autopsy.stays`."""
+        """The slots in use, in order: slot, position, label and entry, as in `ucl.studies.observe.Observed`."""
         current = self._contents[-1][["position", "label"]]
         entries = pd.concat(self._contents).groupby("position")["batch"].min()
         return current.assign(entry=current["position"].map(entries)).rename_axis("slot").reset_index()
 
     def stays(self) -> pd.DataFrame:
-        """One row per stay of an image, see `ucl.studies.memory_autopsy.stays`; a stream has each image once."""
+        """One row per stay of an image, see `ucl.studies.observe.Observed`; a stream has each image once."""
         held = pd.concat(self._contents)
         stays = held.groupby("position").agg(
             label=("label", "first"),

@@ -1,4 +1,4 @@
-"""Memory tables agree with the runs, scores with the scorer, and pictures and controls with the tables."""
+"""An observed memory is that of the run, its scores are those of the scorer; pictures and controls show its tables."""
 
 import matplotlib
 
@@ -15,24 +15,23 @@ from test_plots import words_in
 import ucl
 from ucl import scorers
 from ucl.assembly import build_model
+from ucl.buffers import Buffer
 from ucl.catalogue import SCORES
 from ucl.machine.determinism import seed_for
 from ucl.plots.held_images import held_images, images_of, labels, moments
 from ucl.reproduction.explorer import explorer
 from ucl.scorers import Scorer, ScoringPasses
-from ucl.studies import explore_memory
-from ucl.studies.explore_memory import explore, scores_of
+from ucl.studies.observe import observe, scores_of
 
 pytestmark = pytest.mark.usefixtures("small_networks")
 
-USER_SCORES = ["own_objects:surprise", "own_objects:atypical"]
 BASE = ucl.Config(dataset="digits", n_tasks=2, imbalance=0.1, memory_size=10, validation=0.5)
-CONFIGS = [BASE.replace(score="EN", selection="bottom", refresh=2), BASE.replace(population="reservoir")]
+CONFIGS = [BASE.replace(population="reservoir"), BASE.replace(score="EN", selection="bottom", refresh=2)]
 
 
 @pytest.fixture(scope="module")
 def runs(small_networks):
-    return explore(CONFIGS, USER_SCORES, device="cpu", progress=False)
+    return {config.label: observe(config, device="cpu", progress=False).moments for config in CONFIGS}
 
 
 @pytest.fixture(scope="module")
@@ -43,8 +42,41 @@ def data():
 # The tables
 
 
-def test_baselines_come_first_and_moments_are_the_middle_and_the_end_of_each_task(runs):
-    assert list(runs) == ["ER", "EN bottom"]
+@pytest.mark.parametrize("fields", [dict(population="reservoir"), dict(score="EN", refresh=2)])
+def test_a_watched_memory_is_the_runs(fields, monkeypatch):
+    config, replayed = BASE.replace(**fields), []
+    record = ucl.run(config, device="cpu", progress=False)
+    sample = Buffer.sample
+
+    def counted(self, *arguments):
+        drawn = sample(self, *arguments)
+        replayed.append(0 if drawn is None else len(drawn[1]))
+        return drawn
+
+    monkeypatch.setattr(Buffer, "sample", counted)
+    table = observe(config, device="cpu", progress=False).stays
+    end = table[table["exit"].isna()].sort_values("position")
+    held = pd.DataFrame({name: record.memory[name] for name in ("position", "label", "score")}).sort_values("position")
+    assert end["position"].tolist() == held["position"].tolist() and end["label"].tolist() == held["label"].tolist()
+    if config.uses_scores:
+        assert end["last_score"].tolist() == pytest.approx(held["score"].astype(float).tolist(), rel=1e-5, nan_ok=True)
+    else:
+        assert table["first_score"].isna().all()
+    assert table["replays"].sum() == sum(replayed) > 0
+    assert table["position"].is_unique  # each image comes once
+    removed = table[table["exit"].notna()]
+    assert (removed["exit"] > removed["entry"]).all()
+    for batch in range(2, record.timing["batches"] + 1):
+        is_held = (table["entry"] <= batch) & ~(table["exit"] <= batch)
+        assert is_held.sum() == 10
+
+
+def test_a_run_without_a_memory_is_refused():
+    with pytest.raises(ucl.InputError):
+        observe(BASE.replace(method="finetune"), device="cpu")
+
+
+def test_moments_are_the_middle_and_the_end_of_each_task(runs):
     for table in runs.values():
         of_task = table.groupby("task")["batch"].unique()
         middles = [int(np.ceil(n / 2)) for n in (of_task[1][-1], of_task[2][-1] - of_task[1][-1])]
@@ -57,7 +89,7 @@ def test_baselines_come_first_and_moments_are_the_middle_and_the_end_of_each_tas
 
 
 def test_at_the_end_the_slots_are_those_of_the_run_itself(runs):
-    for config, table in zip(CONFIGS[::-1], runs.values(), strict=True):
+    for config, table in zip(CONFIGS, runs.values(), strict=True):
         record, end = ucl.run(config, device="cpu", progress=False), table[table["batch"] == table["batch"].max()]
         assert end["slot"].tolist() == list(range(10))
         assert end["position"].tolist() == record.memory["position"] and end["label"].tolist() == record.memory["label"]
@@ -67,17 +99,17 @@ def test_at_the_end_the_slots_are_those_of_the_run_itself(runs):
 def test_scores_are_those_of_the_scorer_called_directly_and_change_nothing(data, dropout):
     model = build_model(BASE.replace(dropout=dropout), data)
     images = torch.from_numpy(data.train_images[20:32]).movedim(-1, 1)
-    positions, labels_N = torch.arange(20, 32), data.train_labels[20:32]
+    positions = torch.arange(20, 32)
     before, draws = {name: value.clone() for name, value in model.state_dict().items()}, torch.get_rng_state()
-    scores = scores_of(model, images, positions, labels_N, [*USER_SCORES, "ucl.scorers:uniform"], seed=3)
+    scores = scores_of(model, images, positions, seed=3)
     assert torch.equal(torch.get_rng_state(), draws)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert (model.dropout_rate, model.dropout.p) == (dropout, dropout)
-    assert list(scores) == [*SCORES, *USER_SCORES, "ucl.scorers:uniform"]
+    assert list(scores) == list(SCORES)
 
-    def called(score, passes=0, **more):
+    def called(score, passes=0):
         views = torch.Generator().manual_seed(seed_for(3, "explored views"))
-        return Scorer(score, ScoringPasses(views, passes, view_draws="fixed"), **more)
+        return Scorer(score, ScoringPasses(views, passes, view_draws="fixed"))
 
     for name in set(scorers.SCORES) - {"MC"}:
         (expected,) = called(scorers.SCORES[name])(model, [images], [positions])
@@ -86,42 +118,14 @@ def test_scores_are_those_of_the_scorer_called_directly_and_change_nothing(data,
         model.dropout_rate = 0.3
     (expected,) = called(scorers.SCORES["MC"], 20)(model, [images], [positions])
     assert scores["MC"].tolist() == expected.tolist() and min(scores["MC"]) > 0
-    for name in USER_SCORES:
-        for label in np.unique(labels_N):
-            at = np.flatnonzero(labels_N == label)
-            (expected,) = called(scorers.resolve(name), path=name)(model, [images[at]], [positions[at]], [int(label)])
-            assert scores[name][at] == pytest.approx(expected.numpy(), rel=1e-5)
 
 
 def test_a_diverged_network_has_no_scores(data):
     model = build_model(BASE, data)
     model.linear.weight.data.fill_(float("nan"))
     images = torch.from_numpy(data.train_images[:4]).movedim(-1, 1)
-    scores = scores_of(model, images, torch.arange(4), data.train_labels[:4])
+    scores = scores_of(model, images, torch.arange(4))
     assert all(np.isnan(scores[name]).all() for name in ("LC", "EN", "BI", "MC"))
-
-
-def test_runs_of_one_method_are_named_by_what_differs(tiny):
-    assert list(explore([tiny, tiny.replace(lr=0.05)], device="cpu")) == ["ER (lr=0.1)", "ER (lr=0.05)"]
-
-
-@pytest.mark.parametrize(
-    ("configs", "given", "named"),
-    [
-        ([BASE], {}, "policies"),
-        ([BASE, BASE], {}, "policies"),
-        ([BASE, BASE.replace(population="reservoir", seed=1)], {}, "seed"),
-        ([BASE, BASE.replace(method="finetune")], {}, "method"),
-        ([BASE.replace(memory_size=3), BASE.replace(population="reservoir")], {}, "memory_size"),
-        (CONFIGS, {"per_task": 0}, "per_task"),
-        (CONFIGS, {"own_scores": ["no_such:score"]}, "score"),
-    ],
-)
-def test_what_cannot_be_compared_is_refused_before_anything_is_learnt(configs, given, named, monkeypatch):
-    monkeypatch.setattr(explore_memory, "watched_run", None)
-    with pytest.raises(ucl.InputError) as error:
-        explore(configs, device="cpu", progress=False, **given)
-    assert error.value.name == named
 
 
 # The pictures
@@ -136,7 +140,7 @@ def frames(ax):
 
 def test_the_picture_has_the_images_in_the_order_and_colours_of_their_values(runs, data):
     last = max(moments(runs))
-    figure = held_images(runs, data.train_images, data.classes, [last], "MS", "RC")
+    figure = held_images(runs, data.train_images, data.classes, last, "MS", "RC")
     values = pd.concat(runs.values())["RC"]
     low, high = values.min(), values.quantile(0.98)
     for ax, table in zip(figure.axes, runs.values(), strict=False):
@@ -152,19 +156,12 @@ def test_the_picture_has_the_images_in_the_order_and_colours_of_their_values(run
 
 
 def test_a_memory_that_is_empty_until_a_task_ends_is_drawn_as_none(tiny):
-    tables, bands = explore([tiny, tiny.replace(population="rainbow")], device="cpu"), ucl.datasets.load(tiny.dataset)
-    assert list(tables) == ["ER", "Rainbow"]
+    configs, bands = [tiny, tiny.replace(population="rainbow")], ucl.datasets.load(tiny.dataset)
+    tables = {config.label: observe(config, device="cpu").moments for config in configs}
     assert list(moments(tables)) == tables["ER"]["batch"].unique().tolist() == [1, 2, 3, 4]
     assert tables["Rainbow"]["batch"].unique().tolist() == [2, 3, 4]
-    figure = held_images(tables, bands.train_images, bands.classes, [1])
+    figure = held_images(tables, bands.train_images, bands.classes, 1)
     assert "Rainbow, 0 images" in words_in(figure) and "none" in words_in(figure)
-
-
-@pytest.mark.parametrize("given", [{"order_by": "BJ"}, {"color_by": "loss"}, {"only": 12}, {"at": [5000]}], ids=str)
-def test_what_is_not_in_the_tables_is_refused(runs, data, given):
-    with pytest.raises(ucl.InputError) as error:
-        held_images(runs, data.train_images, data.classes, **{"at": [max(moments(runs))], **given})
-    assert error.value.name in given
 
 
 # The controls
@@ -172,7 +169,7 @@ def test_what_is_not_in_the_tables_is_refused(runs, data, given):
 
 def test_each_control_changes_the_picture_and_leaves_no_figure_open(runs, data):
     *controls, picture = explorer(runs, data.train_images, data.classes).children
-    values = [min(moments(runs)), "entry", USER_SCORES[0], next(iter(labels(runs)))]
+    values = [min(moments(runs)), "entry", "MC", next(iter(labels(runs)))]
     seen = [bytes(picture.value)]
     for control, value in zip(controls, values, strict=True):
         control.value = value
