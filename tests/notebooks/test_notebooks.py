@@ -33,7 +33,7 @@ TINY = "tiny.npz"
 SMOKE = {"profile": "smoke"}
 RUNS = {
     "00_quickstart": (
-        {"dataset": TINY, "memory_size": 8, "seeds": [0, 1], "device": "cpu"},
+        {"dataset": TINY, "memory_size": 8, "seeds": [0, 1], "jobs": 1, "device": "cpu"},
         "",
     ),
     "01_streams": ({}, ""),
