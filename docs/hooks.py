@@ -45,7 +45,7 @@ TEMPLATE = r"""
 {% endblock data_png %}
 """
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
-NOTEBOOK_LINK = re.compile(r"\]\((?:(\w+)\.ipynb)?(#[^)]*)?\)")
+NOTEBOOK_LINK = re.compile(r"\]\((?:([\w./]+)\.ipynb)?(#[^)]*)?\)")
 # The signature of Config and of its Fields is their source: the list of the fields says the same in words.
 FIELDS_SIGNATURE = re.compile(
     r'(id="ucl\.(?:config\.Config|fields\.Fields)".*?)<div class="[^"]*doc-signature.*?</div>', re.DOTALL
@@ -79,6 +79,11 @@ def copied() -> dict[str, Path]:
     figures = [path for path in (ROOT / "figures").iterdir() if path.suffix in (".png", ".csv", ".md")]
     paths = [*(ROOT / name for name in names), *sorted(figures)]
     return {"index.md": ROOT / "README.md"} | {path.relative_to(ROOT).as_posix(): path for path in paths}
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Lead links to notebooks to their pages. Jupyter's anchor of a heading has its capitals, the site's does not."""
+    return NOTEBOOK_LINK.sub(lambda link: f"]({link[1] + '.md' if link[1] else ''}{(link[2] or '').lower()})", markdown)
 
 
 def on_page_content(content: str, **_: Any) -> str:
@@ -143,6 +148,4 @@ def notebook_page(path: Path) -> tuple[str, dict[str, bytes]]:
             data["text/html"] = re.sub(r"\n\s*\n", "\n", without_style)  # A blank line would end the HTML block.
     exporter = MarkdownExporter(raw_template=TEMPLATE)
     text, resources = exporter.from_notebook_node(notebook, {"unique_key": path.stem, "metadata": {"name": path.stem}})
-    # Jupyter's anchor of a heading has its capitals, the site's does not.
-    text = NOTEBOOK_LINK.sub(lambda link: f"]({link[1] + '.md' if link[1] else ''}{(link[2] or '').lower()})", text)
-    return text, resources.get("outputs", {})
+    return on_page_markdown(text), resources.get("outputs", {})

@@ -22,7 +22,8 @@ CONFIG = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
 # Notebooks and users' code rely on these names, which are not in `ucl.__all__`.
 USED = {
     "scorers.scores": "least_confidence margin confidence_ratio entropy disagreement bregman_information "
-    "dropout_variance SCORES",
+    "dropout_variance",
+    "scorers.scorer": "SCORES",
     "buffers.selection": "bottom_k top_k step_sized",
     "scorers.views": "VIEWS perturb",
     "models.saved": "load",
