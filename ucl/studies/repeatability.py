@@ -7,7 +7,6 @@ contents of a memory cannot be more repeatable than the score.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -123,20 +122,19 @@ def repeatability(
     return pd.DataFrame(rows)
 
 
-def over_run(config: Config, n_images: int = 40, root: str | Path | None = None) -> pd.DataFrame:
+def over_run(config: Config, n_images: int = 40) -> pd.DataFrame:
     """`repeatability` at each task end of a run on the CPU, on the last training images of each class of the task.
 
     Args:
         config: the run. With dropout only MC is computed, without dropout only the six other scores.
         n_images: images per class, or all if a class has fewer; a memory would keep half of them.
-        root: folder of the data sets.
 
     Returns:
         One row per task, score and setting: dataset, seed, task (from 1), score, setting, spearman and overlap, means
         over the task's classes.
     """
     names = [name for name, row in SCORES.items() if row.dropout_passes == (config.dropout > 0)]
-    data = datasets.load(config.dataset, root, config.image_size)
+    data = datasets.load(config.dataset, image_size=config.image_size)
     tables = []
     with repeatable(config.seed, torch.device("cpu")):
         stream, model, buffer, method = assemble(config, data)
