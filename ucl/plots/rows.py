@@ -87,24 +87,14 @@ def finish_differences(
     axes: Sequence[Axes], reach: float, tail: str, ticks: Sequence[float], names: Sequence[str], bottom: float
 ) -> None:
     """Label the panels of differences in A and F and their rows, and draw the line of no difference."""
-    for ax in axes:
+    # A lower F is not always better: a network that learns less has less to forget.
+    for ax, metric, sides in zip(axes, "AF", ("better: right", "left: more retained,\nor less learnt"), strict=True):
+        text = textwrap.fill(f"difference in {metric}{tail} [points]", 30) + f"\n({sides})"
         ax.axvline(0, color="black", lw=0.8)
         ax.set_xlim(-reach - 2, reach + 2)
-    label_a, label_f = (textwrap.fill(f"difference in {metric}{tail} [points]", 30) for metric in "AF")
-    name_rows(axes, label_a, label_f, ticks, names, bottom)
-
-
-def name_rows(
-    axes: Sequence[Axes], label_a: str, label_f: str, ticks: Sequence[float], names: Sequence[str], bottom: float
-) -> None:
-    """Label the panels of A and F and their rows."""
-    # A lower F is not always better: a network that learns less has less to forget.
-    for ax, text, sides in zip(
-        axes, (label_a, label_f), ("better: right", "left: more retained,\nor less learnt"), strict=True
-    ):
-        ax.set_xlabel(f"{text}\n({sides})", fontsize=_SMALL)
+        ax.set_xlabel(text, fontsize=_SMALL)
         ax.tick_params(axis="y", length=0)
-        label_top(ax, f"{text}\n({sides})")
+        label_top(ax, text)
     axes[0].set_yticks(ticks, names)
     axes[0].set_ylim(bottom, -0.8)
 
