@@ -173,7 +173,7 @@ def test_results_are_the_committed_ones_however_their_notebook_is_run(tmp_path):
     }
     tables, figure = tables_of
     by_papermill = [sys.executable, "-m", "papermill", str(ROOT / "notebooks" / f"{figure}.ipynb"), "out.ipynb"]
-    by_papermill += ["-p", "output", str(tmp_path / "papermill"), "--no-progress-bar"]
+    by_papermill += ["--cwd", str(ROOT / "notebooks"), "-p", "output", str(tmp_path / "papermill"), "--no-progress-bar"]
 
     copy = tmp_path / "copy"
     for part in ("ucl", "notebooks"):  # Compiled code comes along; another process may just be writing some.
