@@ -31,7 +31,7 @@ def cells(path):
 
 def address():
     """The repository in the committed set-up cell, which is empty until the project is published."""
-    match = re.search(r'^SOURCE = "https://github.com/(.*?)/archive/', "".join(cells(NOTEBOOKS[0])[1]["source"]), re.M)
+    match = re.search(r'^SOURCE = "https://github.com/(.*?)"', "".join(cells(NOTEBOOKS[0])[1]["source"]), re.M)
     return match.group(1) if match else ""
 
 
@@ -61,11 +61,15 @@ def run_cell(monkeypatch, source):
 
 @pytest.mark.parametrize(
     "repository, source",
-    [("", "/content/ucl.zip"), ("someone/a.project", "https://github.com/someone/a.project/archive/HEAD.zip")],
+    [("", "project-main.zip"), ("someone/a.project", "https://github.com/someone/a.project/archive/HEAD.zip")],
+    ids=["uploaded", "GitHub"],
 )
 def test_on_colab_the_cell_installs_the_package_alone_and_calls_its_set_up(monkeypatch, repository, source):
     given = []
-    monkeypatch.setitem(sys.modules, "google.colab", types.ModuleType("google.colab"))
+    google = types.ModuleType("google.colab")
+    google.files = types.SimpleNamespace(upload=lambda: {"project-main.zip": b""})
+    monkeypatch.setitem(sys.modules, "google", types.ModuleType("google"))
+    monkeypatch.setitem(sys.modules, "google.colab", google)
     monkeypatch.setattr(colab, "set_up", given.append)
     magics, _ = run_cell(monkeypatch, colab.setup_source(repository))
     assert magics == [("pip", f"install -q --no-deps {source}")] and given == [source]

@@ -22,13 +22,17 @@ from urllib.request import urlretrieve
 from ucl.errors import InputError
 
 TAG = "colab"
-UPLOADED = "/content/ucl.zip"
 PINNED = ("torch", "torchvision", "numpy", "jupyter-server")
 _SETUP = """\
 import sys
+from glob import glob
 
-SOURCE = "{source}"  # for Google Colab: upload ucl.zip under Files, or give the address of the project's archive
+# Only Google Colab needs this cell: give the repository's address on GitHub, or nothing and upload ucl.zip.
+SOURCE = "{address}"  # @param {{type:"string"}}
 if "google.colab" in sys.modules:
+    from google.colab import files
+    SOURCE = SOURCE or next(iter(glob("/content/ucl*.zip") or files.upload()))
+    SOURCE += "" if SOURCE.endswith(".zip") else "/archive/HEAD.zip"
     %pip install -q --no-deps {{SOURCE}}
     from ucl.reproduction.colab import set_up
     set_up(SOURCE)"""
@@ -36,8 +40,8 @@ _BADGE = re.compile(r"^\[!\[Open in Colab\].*\n\n", re.MULTILINE)
 
 
 def setup_source(repository: str = "") -> str:
-    """The code of the set-up cell: its `SOURCE` is the archive of `repository` on GitHub, or an uploaded one if ""."""
-    return _SETUP.format(source=f"https://github.com/{repository}/archive/HEAD.zip" if repository else UPLOADED)
+    """The code of the set-up cell: its `SOURCE` is the address of `repository` on GitHub, or empty if that is ""."""
+    return _SETUP.format(address=f"https://github.com/{repository}" if repository else "")
 
 
 def set_up(source: str, folder: str | Path = "/content") -> None:
