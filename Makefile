@@ -7,7 +7,7 @@ LESSONS := $(sort $(wildcard notebooks/0*.ipynb))
 # the notebooks whose numbers come from the committed records
 FROM_RECORDS := $(filter-out your_own,$(basename $(notdir $(filter-out $(LESSONS),$(sort $(wildcard notebooks/*.ipynb))))))
 
-.PHONY: install quickstart test test-oldest test-avalanche soak leaderboard-costs figures smoke docs badges clean
+.PHONY: install quickstart test test-oldest test-avalanche soak leaderboard-costs figures docs badges clean
 
 install: $(INSTALLED)
 
@@ -28,11 +28,6 @@ figures: install
 	$(BIN)/python -m ucl.report.pages
 	@echo "Tables and pictures are in figures/, pages to browse in reproduced/index.html"
 
-smoke: install
-	rm -rf figures/smoke
-	$(BIN)/ucl reproduce --jobs 2 --output figures/smoke/pages -p profile smoke -p output figures/smoke
-	@echo "Every notebook ran; what they made of small runs is in figures/smoke/, pages in figures/smoke/pages/index.html"
-
 # Lessons are shown with their committed outputs. The other notebooks are executed again only after a change of them, of
 # the package or of the records.
 docs: build/executed/.done
@@ -42,7 +37,6 @@ docs: build/executed/.done
 build/executed/.done: $(filter-out $(LESSONS),$(wildcard notebooks/*.ipynb)) $(shell find ucl -name '*.py') $(wildcard figures/runs/*.json figures/alone/*.json) | install
 	rm -rf build/executed
 	mkdir -p build/executed/figures
-	cp figures/*.csv build/executed/figures
 	$(BIN)/ucl reproduce $(FROM_RECORDS) --jobs 2 --output build/executed -p output build/executed/figures
 	touch $@
 
@@ -84,4 +78,4 @@ badges: install
 	$(BIN)/python -m ucl.reproduction.colab $(REPOSITORY)
 
 clean:
-	rm -rf .venv .venv-oldest .venv-avalanche figures/smoke figures/your_own reproduced build/executed site
+	rm -rf .venv .venv-oldest .venv-avalanche figures/your_own reproduced build/executed site

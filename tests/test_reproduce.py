@@ -19,7 +19,7 @@ from ucl.errors import InputError
 from ucl.reproduction import batch, colab
 from ucl.reproduction.batch import find_notebooks, notebooks_folder, reproduce
 from ucl.reproduction.pages import Outcome, code_hash, with_outputs, write_page
-from ucl.reproduction.session import PROFILES, images_here, open_session, profile_folder
+from ucl.reproduction.session import images_here, open_session
 
 ROOT = Path(__file__).parents[1]
 new = nbformat.v4
@@ -127,14 +127,6 @@ def test_links_between_pages_lead_to_their_headings_and_those_to_others_are_text
     assert "gone" in page and "three.ipynb" not in page
 
 
-@pytest.mark.parametrize("profile", PROFILES)
-def test_a_page_says_that_smoke_gives_no_results(tmp_path, profile):
-    metadata = {"papermill": {"parameters": {"profile": profile}}}
-    nbformat.write(new.new_notebook(metadata=metadata), tmp_path / "one.ipynb")
-    page = write_page(Outcome("one", 1.0, "", tmp_path / "one.ipynb")).read_text()
-    assert ("These numbers are not results." in page) == (profile == "smoke")
-
-
 # What cannot be executed
 
 
@@ -166,14 +158,14 @@ def test_notebooks_are_found_by_name_or_path_each_once_and_all_without_names(tmp
 
 
 def test_results_are_the_committed_ones_however_their_notebook_is_run(tmp_path):
-    """By `reproduce`, by plain papermill from another folder, and by Jupyter itself in a copy of the checkout."""
+    """By `reproduce`, by plain papermill, and by Jupyter itself in a copy of the checkout."""
     tables_of = {
         "tables": ["table1_cifar10.csv", "table2_cifar100.csv", "table3_long_tailed.csv"],
         "figures1_and_3": ["figure1_relative_improvement.csv", "figure3_task_accuracy.csv"],
     }
     tables, figure = tables_of
     by_papermill = [sys.executable, "-m", "papermill", str(ROOT / "notebooks" / f"{figure}.ipynb"), "out.ipynb"]
-    by_papermill += ["--cwd", str(ROOT / "notebooks"), "-p", "output", str(tmp_path / "papermill"), "--no-progress-bar"]
+    by_papermill += ["-p", "output", str(tmp_path / "papermill"), "--cwd", str(ROOT / "notebooks"), "--no-progress-bar"]
 
     copy = tmp_path / "copy"
     for part in ("ucl", "notebooks"):  # Compiled code comes along; another process may just be writing some.
@@ -200,37 +192,24 @@ def test_results_are_the_committed_ones_however_their_notebook_is_run(tmp_path):
 
 @pytest.fixture
 def checkout(tmp_path, monkeypatch):
-    """A working folder in place of the checkout, with other records."""
-    monkeypatch.setattr("ucl.reproduction.session.figures_folder", lambda: tmp_path / "figures")
+    """A working folder with a store that is empty."""
     monkeypatch.setenv("UCL_DATA", str(tmp_path / "data"))
     monkeypatch.chdir(tmp_path)
-    for name in ("figures/runs", "mine"):
-        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "mine").mkdir()
     return tmp_path
-
-
-def test_results_of_other_records_do_not_replace_the_committed_ones(checkout):
-    with pytest.raises(InputError):
-        open_session([ucl.Config()], store="mine")
-    assert open_session([ucl.Config()], store="mine", output="here").output.samefile("here")
-    assert open_session([ucl.Config()], store="mine/../figures/runs").output.samefile("figures")
-    assert profile_folder("smoke", store="mine").samefile("figures/smoke")
 
 
 def test_each_run_of_a_notebook_counts_once(checkout):
     session = open_session([ucl.Config(seed=seed) for seed in (0, 0, 1)], store="mine", output="here")
-    assert session.missing == 2 and "0 of 2 runs" in str(session)
+    assert session.missing == 2 and "0 of 2 runs" in str(session) and session.output.is_dir()
 
 
 @pytest.mark.parametrize(
     ("grid", "arguments"),
     [
-        ([ucl.Config()], {"needs_runs": True}),
-        ([ucl.Config()], {"profile": "smok"}),
-        ([ucl.Config()], {"compute": "false"}),  # what `papermill -p compute false` gives
+        ([ucl.Config()], {"store": "gone"}),
         ("bloodcel", {}),
         ("bloodcell", {"seeds": "[0, 1]"}),
-        ([], {"seeds": []}),
     ],
 )
 def test_an_invalid_session_is_refused(checkout, grid, arguments):

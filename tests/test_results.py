@@ -124,7 +124,7 @@ def test_the_committed_readings_are_those_of_the_records(tmp_path):
     ]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # The images need not be there.
-        session = open_session(grid, "published", FIGURES / "runs", tmp_path, needs_runs=True)
+        session = open_session(grid, FIGURES / "runs", tmp_path)
     table = by_reading(session.runs)
     assert_committed("readings.csv", table, ["dataset", "memory_size", "method", "reading", "seed"])
     bi = table[table["method"].str.startswith("BI")]

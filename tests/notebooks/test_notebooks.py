@@ -30,12 +30,8 @@ FIGURES = ROOT / "figures"
 # Its working folder is beside a folder figures with the committed records, as notebooks/ is.
 # TINY is a data set of six classes of 20 training and 4 test images.
 TINY = "tiny.npz"
-SMOKE = {"profile": "smoke"}
 RUNS = {
-    "00_quickstart": (
-        {"dataset": TINY, "memory_size": 8, "seeds": [0, 1], "jobs": 1, "device": "cpu"},
-        "",
-    ),
+    "00_quickstart": ({"dataset": TINY, "memory_size": 8, "seeds": [0, 1], "jobs": 1, "device": "cpu"}, ""),
     "01_streams": ({}, ""),
     "02_scores": (
         {"batches": 5, "networks": 2},
@@ -154,7 +150,7 @@ def test_a_notebook_is_prose_and_short_code(path):
     """It begins with prose and defines nothing; a lesson goes in small steps, has an assert, and ends with a recap."""
     notebook = nbformat.read(path, as_version=4)
     cells = [cell for cell in notebook.cells if colab.TAG not in cell.metadata.get("tags", [])]
-    assert 3 <= len(cells) <= (60 if path in LESSONS else 34)
+    assert 3 <= len(cells) <= 34
     assert cells[0].cell_type == "markdown" and cells[0].source.startswith("# ")
     assert all(cell.source.strip() for cell in cells)
     code = [TransformerManager().transform_cell(cell.source) for cell in cells if cell.cell_type == "code"]
@@ -205,14 +201,6 @@ def tiny(tmp_path_factory):
     return path
 
 
-@pytest.fixture(scope="session")
-def smoke_records(suite_folder):
-    """One folder for all notebooks in all processes of the suite: each notebook reads what another has measured."""
-    folder = suite_folder / "smoke_records"
-    folder.mkdir(exist_ok=True)
-    return folder
-
-
 @pytest.fixture(scope="module")
 def kernel(tmp_path_factory):
     """A kernel for all notebooks: starting one and importing what they import takes 4 seconds."""
@@ -237,15 +225,14 @@ def execute(kernel, path, folder, **values):
 
 
 @each_notebook
-def test_a_notebook_runs_and_leaves_what_it_promises(path, tmp_path, tiny, smoke_records, kernel):
+def test_a_notebook_runs_and_leaves_what_it_promises(path, tmp_path, tiny, kernel):
     settings, promised = RUNS[path.stem]
     values = {name: str(tiny) if value == TINY else value for name, value in settings.items()}
-    values |= {"store": str(smoke_records)} if settings is SMOKE else {}
     folder, figures, committed = tmp_path / "notebooks", tmp_path / "figures", path.read_bytes()
     folder.mkdir()
     figures.mkdir()
     parameters = papermill.inspect_notebook(path)
-    for records in ("runs", "alone") if "store" in parameters and settings is not SMOKE else ():
+    for records in ("runs", "alone") if "store" in parameters else ():
         (figures / records).symlink_to(FIGURES / records)
     if "output" in parameters:
         values["output"] = str(figures)
@@ -257,7 +244,6 @@ def test_a_notebook_runs_and_leaves_what_it_promises(path, tmp_path, tiny, smoke
         assert (images if cell.source.endswith(";") else images > 0) == draws, cell.source
     assert path.read_bytes() == committed
     assert list(folder.iterdir()) == []  # everything goes where `output` says, and all records where `store` says
-    assert not (settings is SMOKE and (figures / "runs").exists())
     for name in promised.split():
         assert_filled(tmp_path / "figures" / name)
     nbformat.write(executed, tmp_path / path.name)

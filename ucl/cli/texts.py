@@ -158,8 +158,7 @@ are refused. The folders -p store and -p output are relative to the working fold
 REPRODUCE_EXAMPLES = """examples:
   ucl reproduce                                        all notebooks, pages in reproduced/index.html
   ucl reproduce tables your_own --jobs 2               two notebooks, both at the same time
-  ucl reproduce tables -p compute true                 measure runs that have no record yet
-  ucl reproduce -p profile smoke tables                a minute of real training on digits"""
+  ucl reproduce tables -p compute true                 measure runs that have no record yet"""
 
 CHECK = f"""Read data sets completely and show their contents.
 

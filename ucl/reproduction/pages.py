@@ -44,8 +44,6 @@ def write_page(outcome: Outcome, pages: Collection[str] = ()) -> Path | None:
     import nbformat
     from nbconvert import HTMLExporter
 
-    from ucl.reproduction.session import PROFILES  # it imports torch, which the site does without
-
     if not outcome.executed.exists():
         return None
     notebook = readable(nbformat.read(outcome.executed, as_version=4))
@@ -54,9 +52,7 @@ def write_page(outcome: Outcome, pages: Collection[str] = ()) -> Path | None:
             cell.source = _NOTEBOOK_LINK.sub(
                 lambda link: f"[{link[1]}]({link[2]}.html{link[3] or ''})" if link[2] in pages else link[1], cell.source
             )
-    smoke = notebook.metadata.get("papermill", {}).get("parameters", {}).get("profile") == "smoke"
-    warning = f"\n\n> **These numbers are not results.** Profile `smoke`: {PROFILES['smoke']}." if smoke else ""
-    notebook.cells.insert(0, nbformat.v4.new_markdown_cell(f"[All notebooks](index.html){warning}"))
+    notebook.cells.insert(0, nbformat.v4.new_markdown_cell("[All notebooks](index.html)"))
     exporter = HTMLExporter(exclude_input_prompt=True, exclude_output_prompt=True)
     page = outcome.executed.with_name(f"{outcome.name}.html")
     page.write_text(exporter.from_notebook_node(notebook, {"metadata": {"name": page.stem}})[0], encoding="utf-8")

@@ -9,18 +9,11 @@ from pathlib import Path
 import pandas as pd
 
 from ucl.config import Config, unique
-from ucl.errors import InputError, one_of
 from ucl.evidence import paper
 from ucl.records import RecordStore, as_table, load_records
 from ucl.records.store import report
 from ucl.streams import datasets
 from ucl.streams.datasets import ImageDataset
-
-PROFILES = {
-    "published": "the committed records; nothing is trained unless compute is True, and then only missing runs",
-    "smoke": "a minute of real training on a small part of digits: shows that the code works, and nothing else",
-}
-_SMOKE_LABELS = ("ER", "CBR", "A-GEM", "BI bottom", "BI top")
 
 
 @dataclass(frozen=True)
@@ -44,56 +37,13 @@ class Session:
         return f"{len(self.configs) - self.missing} of {len(self.configs)} runs measured"
 
 
-def figures_folder() -> Path:
-    """The folder `figures` of the checkout, or of the working folder if the package does not run from a checkout."""
-    checkout = Path(__file__).resolve().parents[2]
-    return (checkout if (checkout / "notebooks").is_dir() else Path.cwd()) / "figures"
-
-
-def output_folder(output: str | Path | None = None) -> Path:
-    """The folder for a notebook's results, created if missing: `output` if given, otherwise `figures_folder`."""
-    folder = Path(output) if output else figures_folder()
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
-def profile_folder(
-    profile: str, output: str | Path | None = None, compute: bool = False, store: str | Path | None = None
-) -> Path:
-    """The folder for the results of a notebook with profiles: `output_folder`, or figures/smoke with "smoke".
-
-    It is an InputError if `compute` is not a bool, or if results of other records would replace the committed ones. The
-    arguments are those of `open_session`.
-    """
-    one_of("profile", profile, PROFILES)
-    if not isinstance(compute, bool):  # `papermill -p compute false` gives the text "false", which counts as true.
-        raise InputError("compute", compute, "give True or False; papermill -p reads any other spelling as text")
-    if profile == "smoke":
-        return output_folder(output or figures_folder() / "smoke")
-    if store and not output and Path(store).resolve() != (figures_folder() / "runs").resolve():
-        reason = f"its results would replace those in {figures_folder()}; with another store give output too"
-        raise InputError("store", str(store), reason)
-    return output_folder(output)
-
-
-def seed_list(seeds: Iterable[int]) -> list[int]:
-    """The seeds of a notebook as a list; InputError if they are not a list of numbers, or there is none."""
-    paper.check_seeds(seeds)
-    given = list(seeds)
-    if not given:
-        raise InputError("seeds", given, "give at least one seed")
-    return given
-
-
 def open_session(
     grid: str | Sequence[Config],
-    profile: str = "published",
-    store: str | Path | None = None,
-    output: str | Path | None = None,
+    store: str | Path,
+    output: str | Path,
     seeds: Iterable[int] = range(3),
     compute: bool = False,
     device: str = "auto",
-    needs_runs: bool = False,
 ) -> Session:
     """Find the records of a notebook's runs; with `compute`, measure the missing ones first.
 
@@ -102,35 +52,25 @@ def open_session(
 
     Args:
         grid: a name in `ucl.paper.GRIDS`, or the runs themselves.
-        profile: a name in `PROFILES`.
-        store: folder of the records; by default figures/runs of the checkout, or runs in `output` with "smoke".
-        output: folder of the figures; by default figures, or figures/smoke with "smoke". With another store than
-            figures/runs it must be given, because figures has the results of the committed records.
+        store: folder of the records.
+        output: folder of the figures, which is created.
         seeds: of the runs of a named grid; at least one.
-        compute: whether to measure runs that have no record yet; with "smoke" they are always measured.
+        compute: whether to measure runs that have no record yet.
         device: see `ucl.sweep`.
-        needs_runs: whether to raise an InputError if the folder has none of the runs.
     """
-    seeds = seed_list(seeds)
     configs = unique(paper.grid(grid, seeds) if isinstance(grid, str) else grid)
-    folder = profile_folder(profile, output, compute, store)
-    if profile == "smoke":
-        configs, compute = unique(small(config) for config in configs if config.label in _SMOKE_LABELS), True
-    records = Path(store) if store else (folder if profile == "smoke" else figures_folder()) / "runs"
+    store, output = Path(store), Path(output)
+    output.mkdir(parents=True, exist_ok=True)
     if compute:
         from ucl.sweeps.sweep import sweep  # Imported here because committed records are shown without torch.
 
-        sweep(configs, store=records, device=device)
-    if not records.is_dir():
-        load_records(records)  # Raises InputError.
-    files = sorted(RecordStore(records).find(configs).values(), key=lambda file: file.path)
+        sweep(configs, store=store, device=device)
+    if not store.is_dir():
+        load_records(store)  # Raises InputError.
+    files = sorted(RecordStore(store).find(configs).values(), key=lambda file: file.path)
     report(files)
     by_path = {file.path: file.record or (None if compute else file.outdated) for file in files}
-    runs = as_table(filter(None, by_path.values()))
-    if needs_runs and runs.empty:
-        reason = f"has none of the {len(configs)} runs of this notebook; set compute to True or give another folder"
-        raise InputError("store", str(records), reason)
-    return Session(configs, runs, records, folder)
+    return Session(configs, as_table(filter(None, by_path.values())), store, output)
 
 
 def images_here(name: str, fingerprint: str = "") -> ImageDataset | None:
@@ -150,26 +90,3 @@ def images_here(name: str, fingerprint: str = "") -> ImageDataset | None:
         print(f"{name}: the images here differ from those of the records, so their pictures are not drawn")
         return None
     return data
-
-
-def small(config: Config) -> Config:
-    """The same method on a small part of digits, long-tailed also in the tests, with seed 0; it takes a few seconds.
-
-    Batches of five: with half as many steps, a network of few filters still predicts one class for every image.
-    """
-    reads = config.readings and config.label == "ER"  # One run of two tasks is enough to show the readings.
-    return Config(
-        dataset="digits",
-        validation=0.5,
-        imbalance=0.1,
-        long_tailed_test=True,
-        memory_size=10,
-        batch_size=5,
-        method=config.method,
-        population=config.population,
-        score=config.score,
-        selection=config.selection,
-        refresh=config.refresh,
-        n_tasks=2 if reads else 5,
-        readings=reads,
-    )
