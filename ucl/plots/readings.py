@@ -50,12 +50,12 @@ def differences(effects: pd.DataFrame) -> Figure:
         ax.set_xlabel(f"difference from training\nin {metric} [points]")
         ax.tick_params(axis="y", length=0)
     axes[0].set_ylim(y - 0.5, -0.8)
-    axes[0].set_yticks(list(labels), list(labels.values()), fontsize=8)
+    axes[0].set_yticks(list(labels), list(labels.values()))
     for label in axes[0].get_yticklabels():
         label.set_fontweight("normal" if " n = " in label.get_text() else "bold")
     handles = [*(rows.mark(*look) for look in _READINGS.values()), rows.paper_mark()]
     names = [*_READINGS, "the paper, BI minus ER"]
-    figure.legend(handles, names, loc="outside upper center", ncols=4, fontsize=8, columnspacing=1, handletextpad=0.2)
+    figure.legend(handles, names, loc="outside upper center", ncols=4, columnspacing=1, handletextpad=0.2)
     return figure
 
 
@@ -96,5 +96,5 @@ def tested_again(table: pd.DataFrame) -> Figure:
     ax.grid(axis="x", color="0.9")
     ax.set_axisbelow(True)
     handles["the paper"] = rows.paper_mark()
-    figure.legend(list(handles.values()), list(handles), loc="outside upper left", fontsize=8)
+    figure.legend(list(handles.values()), list(handles), loc="outside upper left")
     return figure

@@ -8,7 +8,6 @@ from typing import Any
 import matplotlib.pyplot as plt
 import pandas as pd
 import seaborn as sns
-from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
@@ -26,11 +25,9 @@ _TRAITS = {
 }
 _OF_A_RANDOM_MEMORY = {"easy": 0.5, "typical": 0.5, "recent": 0.1}
 _OUTLINE = withStroke(linewidth=3, foreground="0.3")  # a pale bar needs it to be seen
-_SMALL: dict[Any, Any] = {"font.size": 8, "axes.titlesize": 8, "xtick.labelsize": 7, "legend.fontsize": 8}  # points
 
 
 @styled
-@rc_context(_SMALL)
 def swaps(differences: pd.DataFrame, comparator: str) -> Figure:
     """What memories change in one frozen state: mean and 95 % interval per policy, one panel per measure.
 
@@ -48,12 +45,11 @@ def swaps(differences: pd.DataFrame, comparator: str) -> Figure:
         ax.set(title=title, ylim=(len(methods) - 0.5, -0.5))
     axes[0].set_yticks(range(len(methods)), [*map(leaderboard_name, methods)])
     n = differences["n"].max()
-    figure.supxlabel(f"difference from {comparator} [points], mean and 95 % interval, n = {n}", fontsize=8)
+    figure.supxlabel(f"difference from {comparator} [points], mean and 95 % interval, n = {n}", fontsize="medium")
     return figure
 
 
 @styled
-@rc_context(_SMALL)
 def stays(table: pd.DataFrame) -> Figure:
     """How long images stay in memory: one line per stay, from entry to exit, sorted by entry; one colour per task.
 
@@ -72,7 +68,6 @@ def stays(table: pd.DataFrame) -> Figure:
 
 
 @styled
-@rc_context(_SMALL)
 def kept_traits(table: pd.DataFrame) -> Figure:
     """How recent, easy, typical and clean kept images are: one dot per run, a bar at the mean, a row per stream.
 
@@ -96,5 +91,5 @@ def kept_traits(table: pd.DataFrame) -> Figure:
         row[0].set_yticks(range(len(methods)), [*map(leaderboard_name, methods)])
         row[0].set_ylabel(f"{plain(dataset)}\nmemory {memory_size}")
     for top, title in zip(axes[0], _TRAITS.values()):
-        top.set_title(title)
+        top.set_title(title, fontsize="small")
     return figure

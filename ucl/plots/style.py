@@ -54,6 +54,7 @@ STYLE: dict[Any, Any] = {
     "font.size": 8.5,
     "legend.fontsize": 7.5,
     "legend.title_fontsize": 7.5,
+    "xtick.labelsize": 7.5,
     "figure.figsize": (WIDTH, 2.6),
     "axes.spines.top": False,
     "axes.spines.right": False,
