@@ -18,7 +18,7 @@ import ucl
 from ucl.errors import InputError
 from ucl.reproduction import batch, colab
 from ucl.reproduction.batch import find_notebooks, notebooks_folder, reproduce
-from ucl.reproduction.pages import Outcome, code_hash, with_outputs, write_page
+from ucl.reproduction.pages import Outcome, code_hash, readable, with_outputs, write_page
 from ucl.reproduction.session import images_here, open_session
 
 ROOT = Path(__file__).parents[1]
@@ -98,6 +98,15 @@ def test_pages_have_what_was_executed_and_nothing_for_colab_or_a_kernel(done):
     assert "widget-view" in (pages / "good.ipynb").read_text() and "widget-view+json" not in page.partition("<body")[2]
     assert links_of(pages / "index.html") == ["good.html", "bad.html"]
     assert "ValueError: no 21" in (pages / "index.html").read_text()
+
+
+def test_a_committed_picture_is_left_out_if_it_is_drawn():
+    cells = []
+    for name, outputs in {"one": [], "two": [new.new_output("display_data", {"image/png": ""})]}.items():
+        cells.append(new.new_markdown_cell(f"![{name}](../figures/{name}.png)"))
+        cells.append(new.new_code_cell(f'plots.save(figure, folder / "{name}")', outputs=outputs))
+    page = readable(new.new_notebook(cells=cells))
+    assert [cell.source for cell in page.cells if cell.cell_type == "markdown"] == ["![one](../figures/one.png)", ""]
 
 
 def test_a_notebook_gets_the_outputs_of_its_executed_copy_without_progress_bars(done):

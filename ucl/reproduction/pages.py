@@ -9,6 +9,7 @@ import base64
 import hashlib
 import html
 import io
+import itertools
 import json
 import re
 import sys
@@ -20,6 +21,7 @@ from typing import Any
 from ucl.reproduction import colab
 
 _WIDGET = "application/vnd.jupyter.widget-view+json"
+_COMMITTED_PICTURE = re.compile(r"!\[[^\]]*\]\(\.\./figures/([^)]*)\.png\)\n*")
 _NOTEBOOK_LINK = re.compile(r"\[([^\]]*)\]\((\w+)\.ipynb(#[^)]*)?\)")
 
 
@@ -60,13 +62,22 @@ def write_page(outcome: Outcome, pages: Collection[str] = ()) -> Path | None:
 
 
 def readable(notebook: Any) -> Any:
-    """The notebook changed for a page: what needs Colab or a kernel is removed."""
+    """The notebook changed for a page: what needs Colab or a kernel is removed.
+
+    A committed picture is removed if a cell has drawn it.
+    """
     notebook.metadata.pop("widgets", None)
     notebook.cells = [cell for cell in notebook.cells if colab.TAG not in cell.metadata.get("tags", [])]
     for cell in notebook.cells:
         cell.source = colab.with_badge(cell.source)  # removes the badge
         if cell.cell_type == "code":  # Progress bars are widgets.
             cell.outputs = [output for output in cell.outputs if _WIDGET not in output.get("data", {})]
+    shows = [
+        any("image/png" in output.get("data", {}) for output in cell.get("outputs", [])) for cell in notebook.cells
+    ]
+    drawn = "".join(cell.source for cell in itertools.compress(notebook.cells, shows))
+    for cell in (cell for cell in notebook.cells if cell.cell_type == "markdown"):
+        cell.source = _COMMITTED_PICTURE.sub(lambda it: "" if f'"{it[1]}"' in drawn else it[0], cell.source)
     return notebook
 
 
