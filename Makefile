@@ -38,6 +38,7 @@ build/executed/.done: $(filter-out $(LESSONS),$(wildcard notebooks/*.ipynb)) $(s
 	rm -rf build/executed
 	mkdir -p build/executed/figures
 	$(BIN)/ucl reproduce $(FROM_RECORDS) --jobs 2 --output build/executed -p output build/executed/figures
+	$(BIN)/ucl reproduce your_own --output build/executed
 	touch $@
 
 # Bytecode is written even where PYTHONDONTWRITEBYTECODE is set: without it, every process compiles ucl anew, and every
