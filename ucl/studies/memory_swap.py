@@ -25,7 +25,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from ucl.assembly import build_buffer, build_method, build_model, build_stream
+from ucl.assembly import build_buffer, build_method, build_model, build_stream, check_memory_size
 from ucl.catalogue import POLICY_FIELDS
 from ucl.config import Config, unique
 from ucl.errors import InputError
@@ -37,7 +37,7 @@ from ucl.machine.hardware import resolve_device
 from ucl.machine.terminal import progress_bar
 from ucl.models import Network
 from ucl.streams import ClassIncrementalStream, Task, datasets
-from ucl.studies.steps import check_memory, steps
+from ucl.studies.steps import steps
 
 
 def memory_swap(policies: Sequence[Config], device: str = "auto", progress: bool | None = None) -> pd.DataFrame:
@@ -63,7 +63,7 @@ def memory_swap(policies: Sequence[Config], device: str = "auto", progress: bool
     config, chosen = _checked(policies), resolve_device(device)
     data = datasets.load(config.dataset, image_size=config.image_size)
     for policy in policies:
-        check_memory(policy, data)  # before the training
+        check_memory_size(policy, data)  # before the training
     rows: list[dict[str, Any]] = []
     named = {"dataset": config.dataset_name, "memory_size": config.memory_size, "seed": config.seed}
     with repeatable(config.seed, chosen):

@@ -1,7 +1,7 @@
 """The memory of one run over the stream: how long each image stays, and its images at several moments with all scores.
 
-A run is repeated and its memory is observed after each batch. At a few moments of each task, the last one at its end,
-each stored image is scored by the network of that moment, with BatchNorm in evaluation mode, in float32. An image gets
+A run is repeated and its memory is observed after each batch. In the middle and at the end of each task, each
+stored image is scored by the network of that moment, with BatchNorm in evaluation mode, in float32. An image gets
 the same 12 views at each moment and in each run, so its score changes only with the network. MC scores 20 dropout
 passes; a network without dropout gets dropout of rate 0.3 for these passes only.
 """
@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import copy
 import math
-from typing import NamedTuple
+from collections import Counter
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -18,14 +19,19 @@ import torch
 from torch import Tensor, nn
 
 from ucl import scorers
+from ucl.assembly import assemble
+from ucl.buffers import Buffer
 from ucl.catalogue import SCORES
 from ucl.config import Config
+from ucl.errors import InputError
 from ucl.evaluation.accuracy import DROPOUT_PASSES
-from ucl.machine.determinism import seed_for, seeded_draws
+from ucl.machine.determinism import repeatable, seed_for, seeded_draws
+from ucl.machine.hardware import resolve_device
+from ucl.machine.terminal import progress_bar
 from ucl.models import Network
 from ucl.scorers import ScoringPasses
 from ucl.streams import datasets
-from ucl.studies.steps import Moment, watched_run
+from ucl.studies.steps import steps
 
 _DROPOUT = 0.3  # the default rate of runs whose score is MC
 
@@ -46,32 +52,36 @@ class Observed(NamedTuple):
     moments: pd.DataFrame
 
 
-def observe(config: Config, per_task: int = 2, device: str = "auto", progress: bool | None = None) -> Observed:
-    """Repeat a run and observe its memory; nothing is stored.
+def observe(config: Config, device: str = "auto", progress: bool | None = None) -> Observed:
+    """Repeat a run and observe its memory; nothing is tested or stored. The moments are the middles and ends of tasks.
 
     Args:
         config: the run.
-        per_task: moments per task, evenly spaced; the last one is the end of the task.
         device, progress: see `ucl.run`.
 
     Raises:
         InputError: the run has no memory, or a memory with fewer slots than classes.
     """
-    parts = []
-    for moment in watched_run(config, datasets.load(config.dataset, image_size=config.image_size), device, progress):
-        ends = {math.ceil(len(moment.task) * part / per_task) for part in range(1, per_task + 1)}
-        if moment.batch_in_task in ends:
-            parts.append(_described(moment, config.seed))
-    return Observed(moment.watched.stays(), pd.concat(parts, ignore_index=True))
-
-
-def _described(moment: Moment, seed: int) -> pd.DataFrame:
-    buffer, n = moment.buffer, moment.buffer.n_stored
-    if not n:  # A policy that acts at the end of a task may store nothing before.
-        return pd.DataFrame()
-    scores = scores_of(moment.model, buffer.images[:n], buffer.positions[:n], seed)
-    when = {"batch": moment.batch, "task": moment.task.number + 1}
-    return pd.concat([pd.DataFrame(when, index=range(n)), moment.watched.slots().assign(**scores)], axis=1)
+    data, chosen = datasets.load(config.dataset, image_size=config.image_size), resolve_device(device)
+    if not config.uses_memory:
+        raise InputError("method", config.method, "has no memory; give a method with one, such as er")
+    number, parts = 0, []
+    with repeatable(config.seed, chosen):
+        stream, model, buffer, method = assemble(config, data, chosen)
+        assert buffer is not None
+        watched = _Watched(buffer)
+        with progress_bar(stream.n_batches, config.label, progress) as bar:
+            for task in stream:
+                for batch_in_task, _ in enumerate(steps(task, model, buffer, method), 1):
+                    number += 1
+                    watched.look(number)
+                    bar.update()
+                    n = buffer.n_stored  # A policy that acts at the end of a task may store nothing before.
+                    if n and batch_in_task in (math.ceil(len(task) / 2), len(task)):
+                        scores = scores_of(model, buffer.images[:n], buffer.positions[:n], config.seed)
+                        moment = pd.DataFrame({"batch": number, "task": task.number + 1}, index=range(n))
+                        parts.append(pd.concat([moment, watched.slots().assign(**scores)], axis=1))
+    return Observed(watched.stays(), pd.concat(parts, ignore_index=True))
 
 
 @torch.no_grad()
@@ -114,3 +124,47 @@ def _with_dropout(model: Network) -> Network | None:
         layer.p = _DROPOUT
     model.dropout_rate = _DROPOUT
     return model if layers else None
+
+
+class _Watched:
+    """The contents of a memory, empty at first, after each batch, and how often each image is drawn from it."""
+
+    def __init__(self, buffer: Buffer) -> None:
+        self._buffer, draw = buffer, buffer.drawn_slots
+        self._contents: list[pd.DataFrame] = []
+        self._replays: Counter[int] = Counter()  # by position
+
+        def counted(*arguments: Any, **named: Any) -> np.ndarray:
+            slots = draw(*arguments, **named)
+            self._replays.update(buffer.positions.cpu().numpy()[slots].tolist())
+            return slots
+
+        buffer.drawn_slots = counted  # type: ignore[method-assign]
+
+    def look(self, batch: int) -> None:
+        """Note the contents of the memory after this batch."""
+        buffer, n = self._buffer, self._buffer.n_stored
+        positions, scores = buffer.positions[:n].cpu().numpy(), buffer.scores[:n].cpu().double().numpy()
+        columns = {"position": positions, "score": scores, "label": buffer.labels[:n], "task": buffer.tasks[:n]}
+        self._contents.append(pd.DataFrame(columns).assign(batch=batch).copy())
+
+    def slots(self) -> pd.DataFrame:
+        """The slots in use, in order: slot, position, label and entry."""
+        current = self._contents[-1][["position", "label"]]
+        entries = pd.concat(self._contents).groupby("position")["batch"].min()
+        return current.assign(entry=current["position"].map(entries)).rename_axis("slot").reset_index()
+
+    def stays(self) -> pd.DataFrame:
+        """One row per stay of an image, see `Observed`; a stream has each image once."""
+        held = pd.concat(self._contents)
+        stays = held.groupby("position").agg(
+            label=("label", "first"),
+            task=("task", "first"),
+            entry=("batch", "min"),
+            exit=("batch", "max"),
+            first_score=("score", "first"),  # NaN is skipped
+            last_score=("score", "last"),
+        )
+        stays["exit"] = (stays["exit"] + 1).where(stays["exit"] < held["batch"].max())
+        stays.insert(4, "replays", [self._replays[position] for position in stays.index])
+        return stays.reset_index().sort_values(["entry", "position"], ignore_index=True)
