@@ -89,7 +89,6 @@ def test_further_fields_reach_every_run():
     ("arguments", "name"),
     [
         (dict(table="tabel1"), "table"),
-        (dict(table="table1", seeds=3), "seeds"),
         (dict(table="table1", score="BI"), "score"),
         (dict(table="table1", seed=1), "seed"),
         (dict(table="table1", refesh=1), "field"),

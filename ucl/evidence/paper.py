@@ -156,11 +156,9 @@ def grid(table: str, seeds: Iterable[int] = range(3), **fields: Any) -> list[Con
         fields: further fields of `Config` for all runs, such as refresh or precision.
 
     Raises:
-        InputError: the table is unknown, the seeds are not a list of numbers, or a field is unknown, out of range or
-            decided by the table.
+        InputError: the table is unknown, or a field is unknown, out of range or decided by the table.
     """
     one_of("table", table, GRIDS)
-    check_seeds(seeds)
     for name, value in fields.items():
         if name in (*DECIDED, "seed"):
             raise InputError(name, value, f"{table} decides it; build other runs with Config")
@@ -172,13 +170,6 @@ def grid(table: str, seeds: Iterable[int] = range(3), **fields: Any) -> list[Con
         for row in _ROWS[table]
     )
     return unique(configs)
-
-
-def check_seeds(seeds: object) -> None:
-    """Check that seeds are a list or another iterable, not a number or a text; InputError if not."""
-    if isinstance(seeds, str) or not isinstance(seeds, Iterable):
-        reason = "give a list of whole numbers, such as [0, 1, 2] or range(3); papermill takes it with -y "
-        raise InputError("seeds", seeds, f"{reason}'seeds: [0, 1, 2]'")
 
 
 def streams() -> list[tuple[str, int]]:

@@ -6,8 +6,6 @@ contents of a memory cannot be more repeatable than the score.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pandas as pd
 import torch
@@ -90,35 +88,28 @@ def agreement(scores_RN: Tensor, kept: int) -> tuple[float, float]:
     return float(scores_NR.corr("spearman").to_numpy()[pairs].mean()), float(overlaps[pairs].mean())
 
 
-def repeatability(
-    model: Network, images: Tensor, kept: int, scores: Sequence[str] = tuple(SCORES), seed: int = 0
-) -> pd.DataFrame:
-    """Repeatability of several scores under `SETTINGS`; all scores of views use the same draws.
+def repeatability(model: Network, images: Tensor, kept: int, seed: int = 0) -> pd.DataFrame:
+    """Repeatability of scores under `SETTINGS`: of MC if the network has dropout, otherwise of the scores of views.
 
     Args:
         model: the network.
         images: (N, C, H, W), uint8, of one class: the candidates of a memory.
         kept: number of images that the memory would keep.
-        scores: names in `ucl.scorers.SCORES`; "MC" is left out if the network has no dropout.
-        seed: of the views.
+        seed: of the views, which all scores share.
 
     Returns:
         One row per score and setting: score, setting, spearman and overlap, see `agreement`.
     """
     # Enough draws for two scorings under the setting that needs the most of them.
     n = 2 * int(max(options.get("n_draws", 1) * options.get("rescorings", 1) for options in SETTINGS.values()))
+    passes = DROPOUT_PASSES if model.dropout_rate else 0
+    logits_DPNC = draws(model, images, n, torch.Generator().manual_seed(seed), passes)
     rows = []
-    for passes in (0, DROPOUT_PASSES):
-        names = [name for name in scores if SCORES[name].dropout_passes == (passes > 0)]
-        if not names or (passes and not model.dropout_rate):
-            continue
-        generator = torch.Generator().manual_seed(seed)
-        logits_DPNC = draws(model, images, n, generator, passes)
-        for name in names:
-            for setting, options in SETTINGS.items():
-                repeated = scorings(logits_DPNC, scorers.SCORES[name], **options)  # type: ignore[arg-type]
-                spearman, overlap = agreement(repeated, kept)
-                rows.append({"score": name, "setting": setting, "spearman": spearman, "overlap": overlap})
+    for name in [name for name, row in SCORES.items() if (row.dropout_passes > 0) == (passes > 0)]:
+        for setting, options in SETTINGS.items():
+            repeated = scorings(logits_DPNC, scorers.SCORES[name], **options)  # type: ignore[arg-type]
+            spearman, overlap = agreement(repeated, kept)
+            rows.append({"score": name, "setting": setting, "spearman": spearman, "overlap": overlap})
     return pd.DataFrame(rows)
 
 
@@ -126,14 +117,13 @@ def over_run(config: Config, n_images: int = 40) -> pd.DataFrame:
     """`repeatability` at each task end of a run on the CPU, on the last training images of each class of the task.
 
     Args:
-        config: the run. With dropout only MC is computed, without dropout only the six other scores.
+        config: the run.
         n_images: images per class, or all if a class has fewer; a memory would keep half of them.
 
     Returns:
         One row per task, score and setting: dataset, seed, task (from 1), score, setting, spearman and overlap, means
         over the task's classes.
     """
-    names = [name for name, row in SCORES.items() if row.dropout_passes == (config.dropout > 0)]
     data = datasets.load(config.dataset, image_size=config.image_size)
     tables = []
     with repeatable(config.seed, torch.device("cpu")):
@@ -144,7 +134,7 @@ def over_run(config: Config, n_images: int = 40) -> pd.DataFrame:
             for class_label in task.classes:
                 images = task.images[torch.from_numpy(np.flatnonzero(task.host_labels == class_label)[-n_images:])]
                 seed = seed_for(config.seed, f"retest of class {class_label}")
-                table = repeatability(model, images, max(1, len(images) // 2), names, seed=seed)
+                table = repeatability(model, images, max(1, len(images) // 2), seed)
                 tables.append(table.assign(task=task.number + 1))
     means = pd.concat(tables).groupby(["task", "score", "setting"], sort=False).mean().reset_index()
     means = means.assign(dataset=config.dataset, seed=config.seed)
