@@ -16,7 +16,7 @@ import torch
 
 import ucl
 from ucl.errors import InputError
-from ucl.reproduction import batch, colab
+from ucl.reproduction import colab
 from ucl.reproduction.batch import find_notebooks, notebooks_folder, reproduce
 from ucl.reproduction.pages import Outcome, code_hash, readable, with_outputs, write_page
 from ucl.reproduction.session import images_here, open_session
@@ -73,14 +73,6 @@ def test_a_notebook_runs_with_its_parameters_in_its_folder_and_shares_the_thread
     assert "doubled: 42" in text and f"threads: 3 folder: {pages.parent.name}" in text
     parameters = nbformat.read(pages / "good.ipynb", as_version=4).metadata.papermill.parameters
     assert parameters == {"number": 21, "output": str(Path("mine").absolute())}
-
-
-def test_an_incomplete_copy_is_a_failed_notebook_without_a_page(tmp_path, monkeypatch):
-    full = "import sys; open(sys.argv[2], 'w').write('{\"cells\": ['); sys.exit('No space left on device')"
-    monkeypatch.setattr(batch, "_PAPERMILL", full)
-    (outcome,) = reproduce([notebook(tmp_path / "cut.ipynb", "number = 1")], output=tmp_path / "pages")
-    assert outcome.error == "No space left on device"
-    assert [path.name for path in (tmp_path / "pages").iterdir()] == ["index.html"]
 
 
 # Pages
@@ -158,42 +150,22 @@ def test_an_unknown_notebook_is_refused(tmp_path, name):
         find_notebooks([name.format(gone=tmp_path)])
 
 
-def test_notebooks_are_found_by_name_or_path_each_once_and_all_without_names(tmp_path):
+def test_notebooks_are_found_by_name_or_path_each_once_and_all_without_names():
     path = notebooks_folder() / "tables.ipynb"
     assert find_notebooks(["tables", str(path), "your_own.ipynb"]) == [path, path.with_name("your_own.ipynb")]
     assert find_notebooks() == sorted(notebooks_folder().glob("*.ipynb"))
-    with pytest.raises(InputError):  # Both would write the same files.
-        find_notebooks(["tables", notebook(tmp_path / "tables.ipynb", "number = 1")])
 
 
-def test_results_are_the_committed_ones_however_their_notebook_is_run(tmp_path):
-    """By `reproduce`, by plain papermill, and by Jupyter itself in a copy of the checkout."""
-    tables_of = {
-        "tables": ["table1_cifar10.csv", "table2_cifar100.csv", "table3_long_tailed.csv"],
-        "figures1_and_3": ["figure1_relative_improvement.csv", "figure3_task_accuracy.csv"],
-    }
-    tables, figure = tables_of
-    by_papermill = [sys.executable, "-m", "papermill", str(ROOT / "notebooks" / f"{figure}.ipynb"), "out.ipynb"]
-    by_papermill += ["-p", "output", str(tmp_path / "papermill"), "--cwd", str(ROOT / "notebooks"), "--no-progress-bar"]
-
-    copy = tmp_path / "copy"
+def test_jupyter_gives_the_committed_results_in_a_copy_of_the_checkout(tmp_path):
     for part in ("ucl", "notebooks"):  # Compiled code comes along; another process may just be writing some.
-        shutil.copytree(ROOT / part, copy / part, ignore=shutil.ignore_patterns("*.pyc.*", ".*"))
-    (copy / "figures").mkdir()
-    (copy / "figures" / "runs").symlink_to(ROOT / "figures" / "runs")
-    by_jupyter = [sys.executable, "-m", "jupyter", "nbconvert", "--execute", "--to", "notebook", "--inplace"]
-    by_jupyter += [f"{tables}.ipynb"]
-    environment = {**os.environ, "PYTHONPATH": str(copy)}
-
-    with (
-        subprocess.Popen(by_papermill, cwd=tmp_path) as first,
-        subprocess.Popen(by_jupyter, cwd=copy / "notebooks", env=environment) as second,
-    ):
-        (outcome,) = reproduce([tables], {"output": str(tmp_path / "reproduced")}, tmp_path / "pages")
-    assert (first.returncode, second.returncode, outcome.error) == (0, 0, "")
-    for name, folder in ((tables, "reproduced"), (figure, "papermill"), (tables, "copy/figures")):
-        for table in tables_of[name]:
-            assert (tmp_path / folder / table).read_bytes() == (ROOT / "figures" / table).read_bytes(), (folder, table)
+        shutil.copytree(ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns("*.pyc.*", ".*"))
+    (tmp_path / "figures").mkdir()
+    (tmp_path / "figures" / "runs").symlink_to(ROOT / "figures" / "runs")
+    command = [sys.executable, "-m", "jupyter", "nbconvert", "--execute", "--to", "notebook", "--inplace"]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    subprocess.run([*command, "tables.ipynb"], cwd=tmp_path / "notebooks", env=environment, check=True)
+    for table in ("table1_cifar10.csv", "table2_cifar100.csv", "table3_long_tailed.csv"):
+        assert (tmp_path / "figures" / table).read_bytes() == (ROOT / "figures" / table).read_bytes(), table
 
 
 # What notebooks share

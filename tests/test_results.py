@@ -2,12 +2,9 @@
 
 import ast
 import dataclasses
-import io
-import itertools
 import re
 import shlex
 import shutil
-import warnings
 from functools import cache
 from pathlib import Path
 
@@ -22,19 +19,13 @@ import ucl
 from ucl.cli import texts
 from ucl.cli.parser import parser
 from ucl.config import Config
-from ucl.evidence import claims, hypotheses, paper
-from ucl.evidence.run_measures import (
-    SETTINGS,
-    between_readings,
-    by_reading,
-    measures,
-)
+from ucl.evidence import paper
+from ucl.evidence.run_measures import SETTINGS, measures
 from ucl.evidence.table_formats import interval, markdown, number, with_interval
 from ucl.records import as_table
 from ucl.records.runs import matching
 from ucl.report import comparisons, costs, pages, results
 from ucl.report.comparisons import Comparison, estimates
-from ucl.reproduction.session import open_session
 
 ROOT = Path(__file__).parents[1]
 FIGURES = ROOT / "figures"
@@ -90,51 +81,6 @@ def test_the_committed_files_are_those_of_the_records(tmp_path, monkeypatch):
         assert (tmp_path / "figures" / f"{name}.png").is_file()
     shown = {name for page in PAGES for name in re.findall(r"<!-- (\w+) -->", page.read_text(encoding="utf-8"))}
     assert shown == set(tables) - {"remedies", "selections"}
-
-
-def assert_committed(name, table, by):
-    """Check that a committed CSV has the numbers of a table, in any order of rows."""
-    computed = pd.read_csv(io.StringIO(table.to_csv(index=False)))
-    stored = pd.read_csv(FIGURES / name)[list(computed.columns)]
-    computed, stored = (rows.sort_values(by, ignore_index=True) for rows in (computed, stored))
-    pd.testing.assert_frame_equal(stored, computed, check_dtype=False, rtol=0, atol=6e-5)
-
-
-def test_the_committed_verdicts_on_the_claims_are_those_of_the_records():
-    settings = {"everything rescored": {}, "refresh=2": {"refresh": 2}}
-    asked = {name: claims.verdicts(committed(), **fields) for name, fields in settings.items()}
-    asked["refresh=2"] = asked["refresh=2"].query("claim != 6")
-    counts = {name: claims.counts(table) for name, table in asked.items()}
-    distances = {name: claims.memory_distances(committed(), **fields) for name, fields in settings.items()}
-    cell = ["settings", "label", "comparator", "claim", "metric", "dataset", "memory_size"]
-    for name, parts, by in (
-        ("claims.csv", counts, ["claim", "settings"]),
-        ("claims_differences.csv", asked, cell),
-        ("claims_memories.csv", distances, ["settings", "score", "dataset", "memory_size"]),
-    ):
-        assert_committed(name, pd.concat(parts, names=["settings"]).reset_index("settings"), by)
-
-
-def test_the_committed_readings_are_those_of_the_records(tmp_path):
-    memories = [ER, CBR, CBR.replace(class_balancing="redraw"), Config(score="BI", **SETTINGS["published settings"])]
-    cells = [(*stream, seed) for stream, seeds in hypotheses.PLANNED["readings"].items() for seed in seeds]
-    grid = [
-        memory.replace(dataset=dataset, memory_size=size, seed=seed, readings=True)
-        for (dataset, size, seed), memory in itertools.product(cells, memories)
-    ]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # The images need not be there.
-        session = open_session(grid, FIGURES / "runs", tmp_path)
-    table = by_reading(session.runs)
-    assert_committed("readings.csv", table, ["dataset", "memory_size", "method", "reading", "seed"])
-    bi = table[table["method"].str.startswith("BI")]
-    differences = {
-        "displaced": between_readings(table, "displaced"),
-        "running": between_readings(bi, "running"),
-        "memory+stream": between_readings(table, "memory+stream"),
-    }
-    differences = pd.concat(differences, names=["reading"]).reset_index("reading")
-    assert_committed("readings_effects.csv", differences, ["reading", "dataset", "memory_size", "method", "metric"])
 
 
 # Means and differences of the committed records, computed again

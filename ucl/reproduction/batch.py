@@ -53,22 +53,21 @@ def find_notebooks(names: Sequence[str] = ()) -> list[Path]:
     """The notebooks with the given names or paths, each once; without names, all of `notebooks_folder`.
 
     Raises:
-        InputError: there is no such notebook, or two of them have one name and would write the same files.
+        InputError: there is no such notebook.
     """
     by_name = {path.stem: path for path in sorted(notebooks_folder().glob("*.ipynb"))}
     if not by_name and not (names and all(str(name).endswith(".ipynb") for name in names)):
         folder = str(notebooks_folder())
         raise InputError("notebook", folder, "no notebooks there; run this in a checkout of the project")
-    selected: dict[str, Path] = {}
+    selected = []
     for name in names:
         path = Path(name).resolve()
         if path.suffix != ".ipynb" or not path.is_file():
             plain = str(name).removesuffix(".ipynb")
             one_of("notebook", plain, by_name)
             path = by_name[plain]
-        if selected.setdefault(path.stem, path) != path:
-            raise InputError("notebook", str(name), f"has the name of {selected[path.stem]}; rename one")
-    return list((selected or by_name).values())
+        selected.append(path)
+    return list(dict.fromkeys(selected)) or list(by_name.values())
 
 
 def reproduce(
@@ -90,8 +89,7 @@ def reproduce(
         One outcome per notebook, in the same order.
 
     Raises:
-        InputError: a notebook does not exist or cannot be read, it has no parameter of a given name, or two notebooks
-            have one name.
+        InputError: a notebook does not exist or cannot be read, or it has no parameter of a given name.
     """
     import papermill
 
@@ -163,15 +161,10 @@ def _execute(path: Path, parameters: Mapping[str, Any], folder: Path, threads: i
 
 
 def _error_of(executed: Path) -> str:
-    """The error of the failed cell of an executed copy; "" if it has none. An incomplete copy is deleted."""
+    """The error of the failed cell of an executed copy; "" if it has none, or if there is no copy."""
     import nbformat
 
-    try:
-        cells = nbformat.read(executed, as_version=4).cells
-    except Exception:  # nbformat raises many kinds. The copy is incomplete, for example because the disk is full.
-        executed.unlink(missing_ok=True)
-        return ""
-    for cell in cells:
+    for cell in nbformat.read(executed, as_version=4).cells if executed.exists() else ():
         for output in cell.get("outputs", []):
             if output.output_type == "error":  # The number is that of the page: papermill inserts further cells.
                 return f"cell [{cell.execution_count}]: {output.ename}: {' '.join(output.evalue.split())}"
