@@ -101,21 +101,18 @@ def test_the_pool_is_every_training_image_of_the_tasks_once():
 
 
 @pytest.mark.parametrize(
-    ("policies", "named"),
+    "policies",
     [
-        ([BASE], "policies"),
-        ([BASE, BASE], "policies"),
-        ([BASE, BASE.replace(method="finetune")], "policies"),
-        ([BASE.replace(method="derpp"), BASE.replace(method="derpp", population="herding")], "policies"),
-        ([BASE, BASE.replace(population="gss")], "policies"),
-        ([BASE, BASE.replace(population="coreset")], "policies"),
-        ([BASE.replace(memory_size=3), BASE.replace(memory_size=3, population="herding")], "memory_size"),
-        ([BASE, BASE.replace(lr=0.2, population="class-balanced")], "policies"),
-        ([BASE, BASE.replace(population="uncertainty", score="MC")], "policies"),
+        [BASE, BASE.replace(method="finetune")],
+        [BASE.replace(method="derpp"), BASE.replace(method="derpp", population="herding")],
+        [BASE, BASE.replace(population="gss")],
+        [BASE, BASE.replace(population="coreset")],
+        [BASE, BASE.replace(lr=0.2, population="class-balanced")],
+        [BASE, BASE.replace(population="uncertainty", score="MC")],
     ],
 )
-def test_policies_that_cannot_be_compared_are_refused_before_anything_is_learnt(policies, named, monkeypatch):
+def test_policies_that_cannot_be_compared_are_refused_before_anything_is_learnt(policies, monkeypatch):
     monkeypatch.setattr("ucl.studies.memory_swap.steps", None)
     with pytest.raises(ucl.InputError) as error:
         memory_swap(policies, "cpu")
-    assert error.value.name == named
+    assert error.value.name == "policies"

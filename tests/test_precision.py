@@ -25,12 +25,10 @@ def config(tmp_path_factory):
     return Config(dataset=str(path), n_tasks=2, memory_size=12, seed=3)
 
 
-def test_float32_keeps_what_float32_keeps_and_bfloat16_nearly_the_same(config):
-    same, coarse = (kept_by_both(config, precision=name) for name in ("float32", "bfloat16"))
-    assert same["task"].tolist() == [1, 2]
-    assert (same["kept"] > 0).all() and same["kept"].equals(same["kept_by_both"])
-    assert (coarse["kept_by_both"] <= coarse["kept"]).all()
-    assert coarse["kept_by_both"].sum() >= 0.9 * coarse["kept"].sum()
+def test_float32_keeps_nearly_what_bfloat16_keeps(config):
+    table = kept_by_both(config)
+    assert table["task"].tolist() == [1, 2] and (table["kept_by_both"] <= table["kept"]).all()
+    assert table["kept_by_both"].sum() >= 0.9 * table["kept"].sum() > 0
 
 
 @dataclass

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -43,25 +42,21 @@ def count_kept_by_both(model: Network, batch: Batch, buffer: UncertaintyBuffer) 
     return len(classes), len(kept), len(kept & kept_in_float32)
 
 
-def kept_by_both(
-    config: Config, every: int = 1, precision: str = "bfloat16", root: str | Path | None = None
-) -> pd.DataFrame:
-    """Repeat a run on the CPU with scores in `precision`, and count the images that float32 scores would also keep.
+def kept_by_both(config: Config, every: int = 1) -> pd.DataFrame:
+    """Repeat a run on the CPU with scores in bfloat16, and count the images that float32 scores would also keep.
 
     Args:
         config: the run; its population is "uncertainty".
         every: with a full memory, only one update in `every` is compared, because float32 scores take twice the time.
-        precision: "bfloat16" or "float32", arithmetic of the scores that decide what the memory keeps.
-        root: folder of the data sets.
 
     Returns:
         One row per task: dataset, memory_size, seed, task (from 1), and sums over the compared batches of classes, kept
         and kept_by_both, see `count_kept_by_both`.
     """
-    data = datasets.load(config.dataset, root, config.image_size)
+    data = datasets.load(config.dataset, image_size=config.image_size)
     counts, n_full = [], 0
     with repeatable(config.seed, torch.device("cpu")):
-        stream, model, buffer, method = assemble(config.replace(precision=precision), data)
+        stream, model, buffer, method = assemble(config.replace(precision="bfloat16"), data)
         assert isinstance(buffer, UncertaintyBuffer)
         for task in stream:
             for batch in task:

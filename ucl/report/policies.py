@@ -52,21 +52,18 @@ def remedies(differences: pd.DataFrame) -> pd.DataFrame:
     keys = ["dataset", "memory_size", "method", "settings", "remedy"]
     renamed = differences.fillna({"settings": ""}).assign(method=differences["method"].map(leaderboard_name))
     without = 100 * renamed[renamed["measure"] == "recent"].set_index(keys)["without"]
-    return side_by_side(renamed, keys, ["recent"], 100).join(without.rename("recent without [%]"), on=keys)
+    return side_by_side(renamed, keys, ["recent"]).join(without.rename("recent without [%]"), on=keys)
 
 
-def side_by_side(
-    differences: pd.DataFrame, keys: Sequence[str], measures: Sequence[str], factor: float
-) -> pd.DataFrame:
-    """Differences as text with intervals: a row per values of some columns, in the order of methods.
+def side_by_side(differences: pd.DataFrame, keys: Sequence[str], measures: Sequence[str]) -> pd.DataFrame:
+    """Differences of shares in points, with intervals: a row per values of some columns, in the order of methods.
 
     Args:
         differences: columns measure, n, mean, low, high, `keys`, of which one is method.
         keys: the columns that name a row.
         measures: the values of measure, in the order of the columns.
-        factor: of the numbers, such as 100 for shares in points.
     """
-    numbers = (factor * differences[["mean", "low", "high"]]).itertuples(index=False)
+    numbers = (100 * differences[["mean", "low", "high"]]).itertuples(index=False)
     methods = differences["method"].map(leaderboard_name)
     named = differences.assign(cell=[with_interval(*row) for row in numbers], method=methods)
     wide = named.pivot(index=[*keys, "n"], columns="measure", values="cell").reindex(columns=measures)

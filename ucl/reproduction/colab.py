@@ -117,10 +117,8 @@ def write(checkout: str | Path, repository: str = "") -> None:
 
     Args:
         checkout: folder with README.md and notebooks.
-        repository: owner/name on GitHub; otherwise InputError; "" for no address and no badges.
+        repository: owner/name on GitHub; "" for no address and no badges.
     """
-    if repository and not re.fullmatch(r"[\w-]+/[\w.-]+", repository, re.ASCII):
-        raise InputError("repository", repository, "give owner/name, as in the address on GitHub")
     for path in (Path(checkout) / "notebooks").glob("*.ipynb"):
         write_notebook(path, with_setup(json.loads(path.read_text(encoding="utf-8")), path.stem, repository))
     readme = Path(checkout) / "README.md"

@@ -25,9 +25,9 @@ import numpy as np
 import pandas as pd
 import torch
 
-from ucl.assembly import build_buffer, build_method, build_model, build_stream, check_memory_size
+from ucl.assembly import build_buffer, build_method, build_model, build_stream
 from ucl.catalogue import POLICY_FIELDS
-from ucl.config import Config, unique
+from ucl.config import Config
 from ucl.errors import InputError
 from ucl.evaluation import Evaluation
 from ucl.evidence import paper
@@ -57,13 +57,11 @@ def memory_swap(policies: Sequence[Config], device: str = "auto", progress: bool
         frozen state), retained (the same after the task), last (on the task) and A (on all of them).
 
     Raises:
-        InputError: there are fewer than two policies, a policy is given twice, has no memory, a memory that a pool
-            cannot fill or fewer slots than classes, or two policies differ in more than the memory.
+        InputError: a policy has a memory that a pool cannot fill or fewer slots than classes, or two policies differ in
+            more than the memory.
     """
     config, chosen = _checked(policies), resolve_device(device)
     data = datasets.load(config.dataset, image_size=config.image_size)
-    for policy in policies:
-        check_memory_size(policy, data)  # before the training
     rows: list[dict[str, Any]] = []
     named = {"dataset": config.dataset_name, "memory_size": config.memory_size, "seed": config.seed}
     with repeatable(config.seed, chosen):
@@ -164,8 +162,6 @@ def _name(policy: Config) -> str:
 
 def _checked(policies: Sequence[Config]) -> Config:
     """The first policy, after the checks of `memory_swap`."""
-    if len(unique(policies)) < 2 or len(unique(policies)) < len(policies):
-        raise InputError("policies", [policy.label for policy in policies], "give two or more, each once")
     first = policies[0]
     for policy in policies:
         if reason := _UNSUPPORTED.get(policy.method) or _UNSUPPORTED.get(policy.population):
