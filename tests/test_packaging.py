@@ -212,9 +212,9 @@ print(json.dumps([codes, late]))
 
 
 def test_a_notebook_of_committed_records_starts_without_torch():
-    code = "import sys; from ucl import tables; from ucl.reproduction.session import open_session; "
+    code = "import sys; from ucl import paper; from ucl.reproduction.session import open_session; "
     figures = ROOT / "figures"
-    code += f"session = open_session('table1', {str(figures / 'runs')!r}, {str(figures)!r}); "
+    code += f"session = open_session(paper.grid('table1'), {str(figures / 'runs')!r}, {str(figures)!r}); "
     code += "print(len(session.runs) > 0, 'torch' in sys.modules)"
     assert python(code) == "True False\n"
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 
 from ucl.config import Config, unique
-from ucl.evidence import paper
 from ucl.records import RecordStore, as_table, load_records
 from ucl.records.store import report
 from ucl.streams import datasets
@@ -38,12 +37,7 @@ class Session:
 
 
 def open_session(
-    grid: str | Sequence[Config],
-    store: str | Path,
-    output: str | Path,
-    seeds: Iterable[int] = range(3),
-    compute: bool = False,
-    device: str = "auto",
+    grid: Sequence[Config], store: str | Path, output: str | Path, compute: bool = False, device: str = "auto"
 ) -> Session:
     """Find the records of a notebook's runs; with `compute`, measure the missing ones first.
 
@@ -51,14 +45,13 @@ def open_session(
     Without `compute`, records of other images are used too if there are no others; a warning says so.
 
     Args:
-        grid: a name in `ucl.paper.GRIDS`, or the runs themselves.
+        grid: the runs.
         store: folder of the records.
         output: folder of the figures, which is created.
-        seeds: of the runs of a named grid; at least one.
         compute: whether to measure runs that have no record yet.
         device: see `ucl.sweep`.
     """
-    configs = unique(paper.grid(grid, seeds) if isinstance(grid, str) else grid)
+    configs = unique(grid)
     store, output = Path(store), Path(output)
     output.mkdir(parents=True, exist_ok=True)
     if compute:
