@@ -79,4 +79,4 @@ badges: install
 	$(BIN)/python -m ucl.reproduction.colab $(REPOSITORY)
 
 clean:
-	rm -rf .venv .venv-oldest .venv-avalanche figures/your_own reproduced build/executed site
+	rm -rf .venv .venv-oldest .venv-avalanche figures/your_own reproduced runs/quickstart build/executed site

@@ -24,7 +24,7 @@ from ucl.reproduction.pages import readable
 
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-# Notebooks that `make docs` has executed. One that is not there is shown without outputs.
+# Notebooks that `make docs` has executed. Others, the lessons, are shown as they are committed.
 EXECUTED = Path(os.environ.get("UCL_EXECUTED", ROOT / "build" / "executed"))
 NOT_EXECUTED = """\
 !!! note "Without outputs"
