@@ -153,7 +153,7 @@ def results(options: argparse.Namespace) -> int:
 
     measures = list(dict.fromkeys(options.measure or averages.METRICS))
     table = averages.results(records, options.by, measures)
-    files = tables.save(table, options.output) if options.output else []  # before any output, which may fail
+    files = [tables.save(table, options.output)] if options.output else []  # before any output, which may fail
     lines = [printing.averages(table, options.by, measures)]
     if any(map(averages.is_time, measures)):
         lines += printing.mixed_machines(records, options.by)
@@ -167,7 +167,7 @@ def compare(options: argparse.Namespace) -> int:
     from ucl.evidence import paired, tables
 
     table = paired.compare(records, options.first, options.second, list(dict.fromkeys(options.measure or ("A", "F"))))
-    files = tables.save(table, options.output) if options.output else []  # before any output, which may fail
+    files = [tables.save(table, options.output)] if options.output else []  # before any output, which may fail
     print(printing.differences(table), *map(as_text, files), sep="\n")
     return 0
 

@@ -158,19 +158,13 @@ def runtimes(records: pd.DataFrame, **fields: Any) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*machine, "method", "n", *times])
 
 
-def save(table: pd.DataFrame, path: str | Path) -> list[Path]:
-    """Save any table: numbers in full as <path>.csv, text for readers as <path>.md and <path>.tex (with booktabs).
+def save(table: pd.DataFrame, path: str | Path) -> Path:
+    """Save any table: numbers in full as .csv, text for readers as .md or .tex (with booktabs); returns the path.
 
     For readers, a table of `with_published` has the paper's layout (see `layout`) and a note. In any other table,
     numbers have two decimals, and a column and its standard deviation, such as A and A_std, become one.
-
-    Args:
-        table: any table.
-        path: of the files without their endings; with one of the three endings, only that file is written.
-
-    Returns:
-        The paths of the files.
     """
+    path = Path(path)
     if table.index.name is not None or not pd.api.types.is_integer_dtype(table.index):
         table = table.reset_index()  # Other indexes only number the rows.
     shown, note = table, ""
@@ -178,17 +172,15 @@ def save(table: pd.DataFrame, path: str | Path) -> list[Path]:
         shown = layout(table).reset_index()
         grids = "; ".join(paper.GRIDS[name] for name in table["grid"].unique())
         note = f"{grids}. {NOTE}" + (f" {SETTINGS_NOTE}" if set(table["settings"]) & set(SETTINGS) else "")
-    written = {
-        ".csv": table.to_csv(index=False, lineterminator="\n"),
-        ".md": f"{note}\n\n{markdown(shown)}".lstrip(),
-        ".tex": latex(shown, note),
+    texts = {
+        ".csv": lambda: table.to_csv(index=False, lineterminator="\n"),
+        ".md": lambda: f"{note}\n\n{markdown(shown)}".lstrip(),
+        ".tex": lambda: latex(shown, note),
     }
-    ending = Path(path).suffix
-    endings = {ending: path} if ending in written else {end: f"{path}{end}" for end in written}
-    for end, file in endings.items():
-        Path(file).parent.mkdir(parents=True, exist_ok=True)
-        Path(file).write_bytes(written[end].encode(errors="backslashreplace"))
-    return [Path(file) for file in endings.values()]
+    text = texts[path.suffix]()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text.encode(errors="backslashreplace"))
+    return path
 
 
 def _measured(row: dict[str, Any], name_images: bool) -> str:
