@@ -141,12 +141,10 @@ def runtimes(records: pd.DataFrame, **fields: Any) -> pd.DataFrame:
     """
     experiments = paper.grid("table4", seeds=[0], **fields)
     runs, _ = without_failures(matching(records, experiments))
-    machine = ["device", "processor", "threads"]
-    hosts = [record.environment.get("processor") for record in runs.get("record", [])]
+    machine, rows = ["device", "processor", "threads"], []
+    hosts = [record.environment.get("processor") for record in runs["record"]]
     runs = runs.assign(processor=hosts)  # The column of a run on a GPU has the GPU.
-    machines = list(runs.groupby(machine, dropna=False)) if len(runs) else [((None, None, None), runs)]
-    rows = []
-    for name, on_machine in machines:
+    for name, on_machine in runs.groupby(machine, dropna=False):
         er = np.nan
         for index, config in enumerate(experiments):
             part = on_machine[on_machine["experiment"] == index]

@@ -111,8 +111,8 @@ def reproduce(
     with ThreadPoolExecutor(max_workers=jobs) as pool, _shared_input() as stdin:
         execute = partial(_execute, parameters=parameters, folder=folder, threads=threads, stdin=stdin)
         outcomes = list(pool.map(execute, paths))
-    pages = {outcome.name for outcome in outcomes if outcome.executed.exists()}
-    for outcome in outcomes:
+    pages = {outcome.name: outcome for outcome in outcomes if outcome.executed.exists()}
+    for outcome in pages.values():
         write_page(outcome, pages)
     write_index(outcomes, folder)
     return outcomes

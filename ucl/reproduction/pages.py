@@ -38,16 +38,14 @@ class Outcome:
     executed: Path
 
 
-def write_page(outcome: Outcome, pages: Collection[str] = ()) -> Path | None:
-    """Write the executed notebook as <name>.html; None if there is no executed copy.
+def write_page(outcome: Outcome, pages: Collection[str]) -> Path:
+    """Write the executed notebook as <name>.html.
 
     Links to notebooks that are not in `pages`, the names of those with a page in the same folder, become plain text.
     """
     import nbformat
     from nbconvert import HTMLExporter
 
-    if not outcome.executed.exists():
-        return None
     notebook = readable(nbformat.read(outcome.executed, as_version=4))
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
