@@ -249,7 +249,8 @@ def test_a_notebook_runs_and_leaves_what_it_promises(path, tmp_path, tiny, kerne
     for name in promised.split():
         assert_filled(figures / name)
         if name.endswith(".csv") and "store" in set(parameters) - set(settings):  # made from the committed records
-            pd.testing.assert_frame_equal(pd.read_csv(figures / name), pd.read_csv(FIGURES / name))
+            made, stored = (pd.read_csv(folder / name) for folder in (figures, FIGURES))
+            pd.testing.assert_frame_equal(made, stored, rtol=0, atol=1e-4)  # The last digit depends on the processor.
     nbformat.write(executed, tmp_path / path.name)
     assert links_that_lead_nowhere(tmp_path / path.name) == []
 
