@@ -88,19 +88,8 @@ class ScoringPasses:
         # A user's network may draw in evaluation mode, too, which would change the masks of training steps.
         with restored_draws(images_NCHW.device):
             for parameters in self._draws(images_NCHW, sizes, at_N):
-                logits = []
                 inputs = self._view_inputs(model, images_NCHW, parameters)
-                for part, x_PNCHW in zip(self.parts(images_NCHW), inputs, strict=True):
-                    x_KCHW, every_PN = x_PNCHW.flatten(0, 1), x_PNCHW.shape[:2]
-                    # A flip that is not applied is the image itself, which one pass is enough for. On a GPU, the host
-                    # would wait for their number.
-                    if x_KCHW.device.type == "cpu" and model.draws_nothing:
-                        distinct_K, which_PN = views.first_equal(parameters[part], every_PN[1]).unique(
-                            return_inverse=True
-                        )
-                        logits.append(network.logits(x_KCHW[distinct_K])[which_PN])
-                    else:
-                        logits.append(network.logits(x_KCHW).unflatten(0, every_PN))
+                logits = [network.logits(x_PNCHW.flatten(0, 1)).unflatten(0, x_PNCHW.shape[:2]) for x_PNCHW in inputs]
                 logits_of_draws.append(torch.cat(logits, 1))
         return torch.cat(logits_of_draws)
 
