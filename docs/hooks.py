@@ -148,4 +148,4 @@ def notebook_page(path: Path) -> tuple[str, dict[str, bytes]]:
             data["text/html"] = re.sub(r"\n\s*\n", "\n", without_style)  # A blank line would end the HTML block.
     exporter = MarkdownExporter(raw_template=TEMPLATE)
     text, resources = exporter.from_notebook_node(notebook, {"unique_key": path.stem, "metadata": {"name": path.stem}})
-    return on_page_markdown(text), resources.get("outputs", {})
+    return text, resources.get("outputs", {})

@@ -286,6 +286,7 @@ def page(path):
     text, pictures = path.read_text(encoding="utf-8"), {}
     if path.suffix == ".ipynb":
         text, pictures = site().hooks["docs/hooks.py"].notebook_page(path)
+    text = site().hooks["docs/hooks.py"].on_page_markdown(text)
     extensions, settings = site()["markdown_extensions"], site()["mdx_configs"]
     return markdown.markdown(text, extensions=extensions, extension_configs=settings), set(pictures)
 

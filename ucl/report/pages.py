@@ -37,11 +37,19 @@ def in_full(records: pd.DataFrame, times: pd.DataFrame) -> dict[str, pd.DataFram
     }
 
 
-def tables(records: pd.DataFrame, full: Mapping[str, pd.DataFrame], folder: Path) -> dict[str, pd.DataFrame]:
+def tables(
+    records: pd.DataFrame,
+    used: pd.DataFrame,
+    networks: pd.DataFrame,
+    full: Mapping[str, pd.DataFrame],
+    folder: Path,
+) -> dict[str, pd.DataFrame]:
     """The tables for readers, by the names in their marks.
 
     Args:
         records: all records, on any version of the images.
+        used: those on one version, see `ucl.report.results.of_one_version`.
+        networks: the planned ones of these under each reading, see `ucl.evidence.run_measures.by_reading`.
         full: see `in_full`.
         folder: figures, with the CSV files of notebooks and benchmarks.
     """
@@ -50,12 +58,12 @@ def tables(records: pd.DataFrame, full: Mapping[str, pd.DataFrame], folder: Path
     def csv(name: str) -> pd.DataFrame:
         return pd.read_csv(folder / f"{name}.csv")
 
-    used, compared = results.of_one_version(records), full["comparisons"]
+    compared = full["comparisons"]
     by_name = {name: compared[compared["table"] == name] for name in comparisons.GROUPS}
     by_name["advice"] = by_name["advice"].query("metric == 'A'")
     return {
         **{name: comparisons.for_readers(table) for name, table in by_name.items()},
-        "parts": results.parts_of_forgetting(used),
+        "parts": results.parts_of_forgetting(networks),
         "facts": results.facts(records, full["coverage"], full["effects"]),
         "coverage": results.coverage_by_dataset(full["coverage"]),
         "as_in_the_paper": results.as_in_the_paper(full["means"]),
@@ -88,16 +96,16 @@ def write(checkout: Path) -> dict[str, pd.DataFrame]:
     """
     folder = checkout / "figures"
     records = load_records(folder / "runs")
-    full = in_full(results.of_one_version(records), pd.read_csv(folder / "leaderboard_costs.csv"))
+    used = results.of_one_version(records)
+    networks, full = by_reading(results.planned(used)), in_full(used, pd.read_csv(folder / "leaderboard_costs.csv"))
     for name, table in full.items():
         table.to_csv(folder / f"{name}.csv", index=False, float_format="%.4f")
     for comparator, name in {"CBR": "effects", "ER": "effects_er"}.items():
         of_one = full["effects"][full["effects"]["comparator"] == comparator]
         plots.save(plots.effects.forest(of_one), folder / name)
-    networks = by_reading(results.planned(results.of_one_version(records)))
     plots.save(plots.readings.tested_again(networks), folder / "finding")
     plots.save(plots.effects.leaderboard(full["leaderboard"]), folder / "leaderboard")
-    tables_by_name = tables(records, full, folder)
+    tables_by_name = tables(records, used, networks, full, folder)
     for page in (checkout / "README.md", folder / "RESULTS.md", folder / "APPENDIX.md"):
         page.write_text(with_tables(page.read_text(encoding="utf-8"), tables_by_name), encoding="utf-8")
     return tables_by_name

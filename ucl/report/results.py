@@ -15,7 +15,7 @@ from ucl.evidence import paper
 from ucl.evidence.claims import VERDICTS
 from ucl.evidence.effects import ALL_STREAMS, NUMBERS, PAIR, differences, effects_by, joined, n_exploratory, summary
 from ucl.evidence.hypotheses import PLANNED
-from ucl.evidence.run_measures import COMPARATORS, SETTINGS, by_reading, measures
+from ucl.evidence.run_measures import COMPARATORS, SETTINGS, measures
 from ucl.evidence.table_formats import mean_and_std, signed, with_interval
 from ucl.records import MEASURES, failures
 from ucl.report.comparisons import BI, GROUPNORM
@@ -234,12 +234,14 @@ def with_differences(records: pd.DataFrame, experiments: Mapping[str, Config]) -
     return pd.DataFrame([row for row in rows if row["n"]], columns=list(rows[0]))
 
 
-def parts_of_forgetting(records: pd.DataFrame) -> pd.DataFrame:
-    """A, F and its parts of BI's networks with both statistics, and of networks of ER and CBR redraw; planned seeds.
+def parts_of_forgetting(table: pd.DataFrame) -> pd.DataFrame:
+    """A, F and its parts of BI's networks with both statistics, and of networks of ER and CBR redraw.
 
     ER and CBR redraw do not score, so both statistics are equal.
+
+    Args:
+        table: see `ucl.evidence.run_measures.by_reading`.
     """
-    table = by_reading(planned(records))
     methods = {"ER": ["training"], "CBR redraw": ["training"], "BI bottom, published settings": ["training", "running"]}
     rows = []
     for (dataset, size), part in table.groupby(["dataset", "memory_size"]):
