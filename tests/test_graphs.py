@@ -74,7 +74,7 @@ def tapes(monkeypatch):
 
     def captured(function, stream):
         with Tape() as tape:
-            function()
+            output = function()
         tape.undo()
         replays.append(0)
         number = len(replays) - 1
@@ -82,6 +82,7 @@ def tapes(monkeypatch):
         def replay():
             replays[number] += 1
             tape.replay()
+            return None if output is None else output.clone()
 
         return replay
 
@@ -102,9 +103,12 @@ def on_the_cpu(monkeypatch, captured):
 KINDS = {
     "finetune": {"method": "finetune"},
     "ER": {"population": "reservoir"},
+    "joint": {"method": "joint"},
     "A-GEM": {"method": "agem"},
     "ER-ACE": {"method": "er-ace"},
+    "DER++": {"method": "derpp"},
     "MIR": {"method": "mir"},
+    "MIR as commonly implemented": {"method": "mir", "scoring_batchnorm": "train"},
     "MC": {"score": "MC", "population": "uncertainty"},
 }
 
@@ -140,11 +144,22 @@ def test_captured_steps_learn_bit_for_bit_what_plain_steps_do(tiny, tapes, kind)
 
 def test_a_record_tells_whether_graphs_were_in_use_and_has_the_results_of_one_without(tiny, tapes):
     config = tiny.replace(batch_size=3)
-    plain = ucl.run(config, device="cpu", progress=False)
+    plain = ucl.run(config, device="cpu", progress=False, graphs=False)
     assert tapes == []
-    with_graphs = ucl.run(config, device="cpu", progress=False, graphs=True)
+    with_graphs = ucl.run(config, device="cpu", progress=False)
     assert (plain.environment["graphs"], with_graphs.environment["graphs"]) == (False, True) and tapes
     assert plain.results == with_graphs.results and plain.config.key == with_graphs.config.key
+
+
+OWN = [{"method": "ucl.methods:ExperienceReplay"}, {"model": "own_objects:batch_normed"}]
+
+
+@pytest.mark.parametrize("fields", OWN, ids=str)
+def test_a_users_method_and_network_use_graphs_on_request_only(tiny, tapes, fields):
+    config = tiny.replace(batch_size=3, **fields)
+    plain, asked = (ucl.run(config, device="cpu", progress=False, graphs=graphs) for graphs in (None, True))
+    assert (plain.environment["graphs"], asked.environment["graphs"]) == (False, True)
+    assert plain.results == asked.results
 
 
 def test_a_model_with_hooks_is_called_plainly(tiny, tapes, monkeypatch):
@@ -178,7 +193,7 @@ def test_a_step_is_captured_once_for_each_kind_of_input_after_three_plain_calls(
             step(model, i * x)
     assert model.weight.item() == (0 + 1 + 2 + 3 + 4 + 5) * 4 * 4
     assert len(calls) == 4 * (3 + 2)  # Three plain calls; one plain and one captured call at the capture.
-    assert tapes == [3, 3, 3, 3]
+    assert tapes == [4, 4, 4, 4]  # The first repetition is only compared.
 
 
 def test_a_capture_that_repeats_something_else_is_not_used(tapes):

@@ -341,12 +341,12 @@ def test_mir_is_experience_replay_of_the_samples_whose_loss_the_batch_raises_mos
 
 
 def test_looking_for_interference_leaves_the_network_as_it_was_to_the_bit():
-    model = new_model()
+    model, given = new_model(), (BATCH.images, BATCH.labels, EARLIER.images, EARLIER.labels)
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    rises = MIR(model, LR).loss_increase(model, BATCH, EARLIER.images, EARLIER.labels)
+    rises = MIR(model, LR).loss_increase(model, *given)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert model.training and rises.shape == (6,) and (rises != 0).all()
-    MIR(model, LR, scoring_batchnorm="train").loss_increase(model, BATCH, EARLIER.images, EARLIER.labels)
+    MIR(model, LR, scoring_batchnorm="train").loss_increase(model, *given)
     moved = {name for name, value in model.state_dict().items() if not torch.equal(value, before[name])}
     assert moved and all("running" in name for name in moved)
 

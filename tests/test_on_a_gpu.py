@@ -5,7 +5,7 @@ import warnings
 
 import pytest
 import torch
-from test_graphs import KINDS, assert_equal, learnt
+from test_graphs import KINDS, OWN, assert_equal, learnt
 from test_models import pictures, relative_error, trained
 
 import ucl
@@ -28,9 +28,17 @@ def test_captured_steps_learn_bit_for_bit_what_plain_steps_do(tiny, of):
 
 
 @pytest.mark.parametrize("of", KINDS)
-def test_a_run_with_graphs_has_the_results_of_one_without(tiny, of):
+def test_a_run_has_the_results_of_one_without_graphs(tiny, of):
     config = tiny.replace(batch_size=3, **KINDS[of])
-    plain, asked = (ucl.run(config, device="cuda", progress=False, graphs=graphs) for graphs in (False, True))
+    plain, default = (ucl.run(config, device="cuda", progress=False, graphs=graphs) for graphs in (False, None))
+    assert (plain.environment["graphs"], default.environment["graphs"]) == (False, True)
+    assert plain.results == default.results
+
+
+@pytest.mark.parametrize("fields", OWN, ids=str)
+def test_a_users_method_and_network_use_graphs_on_request_only(tiny, fields):
+    config = tiny.replace(batch_size=3, **fields)
+    plain, asked = (ucl.run(config, device="cuda", progress=False, graphs=graphs) for graphs in (None, True))
     assert (plain.environment["graphs"], asked.environment["graphs"]) == (False, True)
     assert plain.results == asked.results
 

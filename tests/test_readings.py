@@ -21,7 +21,7 @@ from ucl.evaluation import mc_test_as_published, readings, running_statistics
 from ucl.evaluation.running_statistics import shift, statistics_of
 from ucl.evidence.paper import PUBLISHED_CODE
 from ucl.machine.determinism import repeatable, seeded_draws
-from ucl.methods import METHODS
+from ucl.methods import METHODS, ExperienceReplay
 from ucl.models import OwnNetwork, to_unit
 from ucl.models.passes import TrainingModeNetwork
 from ucl.scorers import views
@@ -240,13 +240,13 @@ def test_readings_change_nothing_that_is_measured(uncertain, fields):
     assert same != scores_in_training_mode
 
 
-def test_the_statistics_of_training_leave_out_mirs_losses_and_the_step_that_it_undoes(tiny):
+def test_the_statistics_of_training_leave_out_mirs_losses_and_the_step_that_it_undoes(tiny, monkeypatch):
     dataset = datasets.load(tiny.dataset)
     stream, model, buffer = build_stream(tiny, dataset), build_model(tiny, dataset), build_buffer(tiny, dataset)
     method = METHODS["mir"](model, scoring_batchnorm="train")
-    step, expected = method._step, running_statistics.statistics_of(model)
+    step, expected = ExperienceReplay.step, running_statistics.statistics_of(model)
 
-    def followed(model, images, labels):
+    def followed(method, lr, model, images, labels):
         nonlocal expected
         probe = copy.deepcopy(model).train()
         probe._forward_pre_hooks.clear()
@@ -254,9 +254,9 @@ def test_the_statistics_of_training_leave_out_mirs_losses_and_the_step_that_it_u
         with torch.no_grad():
             probe(images)
         expected = running_statistics.statistics_of(probe)
-        step(model, images, labels)
+        step(method, lr, model, images, labels)
 
-    method._step = followed
+    monkeypatch.setattr(ExperienceReplay, "step", followed)
     training_statistics = running_statistics.TrainingStatistics(model)
     for task in stream:
         for batch in task:

@@ -40,7 +40,7 @@ def assemble(
     config: Config,
     dataset: datasets.ImageDataset,
     device: torch.device | str = "cpu",
-    graphs: bool = False,
+    graphs: bool | None = None,
 ) -> Parts:
     """The parts of a run before the first batch.
 
@@ -130,11 +130,13 @@ def build_model(config: Config, dataset: datasets.ImageDataset, device: torch.de
         return new_network(config.model, shape, dataset.mean, dataset.std, config.dropout).to(device)
 
 
-def build_method(config: Config, model: Network, graphs: bool = False) -> Method:
-    """The method of a configuration; the seed determines what it replays."""
+def build_method(config: Config, model: Network, graphs: bool | None = None) -> Method:
+    """The method of a configuration; the seed determines what it replays. For `graphs`, see `ucl.run`."""
     path = config.user_objects.get("method", "")
     create: Callable[..., Method] = find_user_object("method", path) if path else METHODS[config.method]
     fields = {name: getattr(config, name) for name in method_row(config.method).uses}
+    if graphs is None:
+        graphs = config.user_objects.keys().isdisjoint(("method", "model"))
     with user_objects.attribute_errors_to("method", path):
         method = create(model, config.lr, seed_for(config.seed, "replay"), config.updates, graphs, **fields)
     if config.augmentation == "randaugment":

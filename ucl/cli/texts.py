@@ -48,7 +48,7 @@ SWEEP_EXAMPLES = """examples:
 
 several runs on one GPU, which compute at the same time only with NVIDIA's MPS:
   nvidia-cuda-mps-control -d                           once; ends with: echo quit | nvidia-cuda-mps-control
-  ucl sweep table1 --jobs 6 --threads 1 --graphs       six runs, with training steps from CUDA graphs
+  ucl sweep table1 --jobs 6 --threads 1                six runs
 
 a SLURM job array: each job runs a twentieth of the table, all records go into one shared folder:
   ucl data get cifar10 --data /shared/data             once, so that the jobs need no download

@@ -28,16 +28,16 @@ class Graphed:
     So are those on a CPU, and those for a model with forward hooks (hooks of its layers do not count).
 
     Args:
-        function: function of a model and tensors without a return value. It changes the model's parameters and buffers
-            in place, copies no value back to the host, and its operations depend on the shapes, dtypes and strides of
-            the tensors only.
+        function: function of a model and tensors that returns a tensor or None. It changes the model's parameters and
+            buffers in place, copies no value back to the host, and its operations depend on the shapes, dtypes and
+            strides of the tensors only.
         graphs: whether to use graphs.
     """
 
-    def __init__(self, function: Callable[..., None], graphs: bool = False) -> None:
+    def __init__(self, function: Callable[..., Tensor | None], graphs: bool = False) -> None:
         self._function = function
         self._calls: Counter[_Key] = Counter()
-        self._graphs: dict[_Key, tuple[list[Tensor], Callable[[], None]]] = {}
+        self._graphs: dict[_Key, tuple[list[Tensor], Callable[[], Tensor | None]]] = {}
         self._stream: torch.cuda.Stream | None = None
         self._plain = not graphs
 
@@ -46,11 +46,10 @@ class Graphed:
         """Whether some calls are repeated from a graph."""
         return bool(self._graphs) and not self._plain
 
-    def __call__(self, model: nn.Module, *inputs: Tensor) -> None:
+    def __call__(self, model: nn.Module, *inputs: Tensor) -> Any:
         hooks = model._forward_pre_hooks or model._forward_hooks  # A graph would not call these Python functions.
         if self._plain or hooks or inputs[0].device.type not in _GRAPHS_ON:
-            self._function(model, *inputs)
-            return
+            return self._function(model, *inputs)
         key = model, *((x.shape, x.dtype, x.stride()) for x in inputs)
         if key not in self._graphs:
             # All ordinary calls and captures share one stream, because torch accumulates a gradient on the stream that
@@ -59,30 +58,36 @@ class Graphed:
             self._calls[key] += 1
             if self._calls[key] <= WARM_UP or not self._capture(key, inputs, stream):
                 with _on(stream):
-                    self._function(model, *inputs)
-            return
+                    return self._function(model, *inputs)
         static, replay = self._graphs[key]
         for to, x in zip(static, inputs, strict=True):
             to.copy_(x)
-        replay()
+        return replay()
 
     def _capture(self, key: _Key, inputs: Sequence[Tensor], stream: torch.cuda.Stream) -> bool:
-        """Capture a call and execute it from the graph; returns False, with the state unchanged, if that fails."""
+        """Capture a call, without changing the state; returns whether its graph gives what an ordinary call does."""
         model, static = key[0], [x.clone() for x in inputs]
         state = [*model.parameters(), *model.buffers()]
         before, draws = _copy(state), torch.cuda.get_rng_state(inputs[0].device)
-        try:
-            with _on(stream):
-                self._function(model, *static)
-            expected = _copy(state)
+
+        def results(call: Callable[[], Tensor | None]) -> list[Tensor]:
+            output = call()
+            copies = _copy(state if output is None else [*state, output])
             restore(state, before)
             # Not by `_renew`, because the graphs of other inputs draw from the same generator object.
             torch.cuda.set_rng_state(draws, inputs[0].device)
-            replay = _captured(lambda: self._function(model, *static), stream)
-            replay()
+            return copies
+
+        def call() -> Tensor | None:
+            return self._function(model, *static)
+
+        try:
+            with _on(stream):
+                expected = results(call)
+            replay = _captured(call, stream)
             # NaN equals NaN here, so the steps of a diverging network can be repeated too.
-            same = [torch.allclose(x, y, rtol=0, atol=0, equal_nan=True) for x, y in zip(state, expected, strict=True)]
-            if not all(same):
+            pairs = zip(results(replay), expected, strict=True)
+            if not all([torch.allclose(x, y, rtol=0, atol=0, equal_nan=True) for x, y in pairs]):
                 raise RuntimeError("the repeated step gives other weights than an ordinary step")
         except RuntimeError as error:
             restore(state, before)
@@ -131,12 +136,17 @@ def _on(stream: torch.cuda.Stream) -> Iterator[None]:
     current.wait_stream(stream)
 
 
-def _captured(function: Callable[[], None], stream: torch.cuda.Stream) -> Callable[[], None]:
+def _captured(function: Callable[[], Tensor | None], stream: torch.cuda.Stream) -> Callable[[], Tensor | None]:
     """Capture the operations of a function without executing them; calling the result executes them."""
     graph = torch.cuda.CUDAGraph()
     # With "thread_local", the work of other threads, such as those of a progress bar or of dask, does not disturb the
     # capture.
     capture = torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local")
     with _on(stream), capture:  # `_on` restores the current stream, which a failed capture may leave changed.
-        function()
-    return graph.replay
+        output = function()
+
+    def replay() -> Tensor | None:
+        graph.replay()
+        return None if output is None else output.clone()  # The next replay overwrites it.
+
+    return replay

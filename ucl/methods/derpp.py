@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from ucl.buffers import Buffer
 from ucl.errors import InputError
-from ucl.methods.method import Method
+from ucl.methods.method import Method, descend, gradients_of
 from ucl.models import Network
 from ucl.streams import Batch
 
@@ -32,14 +33,24 @@ class DERPP(Method):
             advice = "put them into batch.values before, or inherit from ucl.buffers.task_end.TaskEndBuffer"
             reason = f"stored samples without logits, which DER++ replays; {advice}"
             raise InputError("population", type(buffer).__name__, reason)
-        logits_NC = model(batch.images)
-        loss = F.cross_entropy(logits_NC, batch.labels)
+        replay: tuple[Tensor, ...] = ()
         if buffer is not None and buffer.n_stored:
             drawn = buffer.drawn_slots(len(batch), None, self.draw)
             slots = torch.from_numpy(drawn).to(buffer.device, non_blocking=True)
-            distance = F.mse_loss(model(self.augment_memory(buffer.images_at(slots))), buffer.values["logits"][slots])
-            replay = self.drawn(len(batch), None, buffer)
-            assert replay is not None  # The memory is not empty.
-            loss = loss + self.alpha * distance + self.beta * F.cross_entropy(model(replay[0]), replay[1])
-        self.descend(model, loss)
-        batch.values["logits"] = logits_NC.detach()
+            replay = self.augment_memory(buffer.images_at(slots)), buffer.values["logits"][slots]
+            replay += self.drawn(len(batch), None, buffer) or ()
+        batch.values["logits"] = self._step(model, batch.images, batch.labels, *replay)
+
+    def step(self, lr: float, model: Network, images: Tensor, labels: Tensor, *replay: Tensor) -> Tensor:
+        """Descend along the gradient of the loss, and return the logits of the images.
+
+        `replay` is empty, or has the images and stored logits of a memory batch, and the images and labels of another.
+        """
+        logits_NC = model(images)
+        loss = F.cross_entropy(logits_NC, labels)
+        if replay:
+            others, stored_NC, images, labels = replay
+            distance = F.mse_loss(model(others), stored_NC)
+            loss = loss + self.alpha * distance + self.beta * F.cross_entropy(model(images), labels)
+        descend(model, gradients_of(model, loss), lr)
+        return logits_NC.detach()

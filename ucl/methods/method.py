@@ -139,10 +139,10 @@ class Method(ABC):
         """Update all weights by one step of SGD along the gradient of a loss, a tensor without dimensions."""
         descend(model, gradients_of(model, loss), self.lr)
 
-    @staticmethod
-    def step(lr: float, model: Network, images: Tensor, labels: Tensor) -> None:
+    def step(self, lr: float, model: Network, images: Tensor, labels: Tensor) -> Tensor | None:
         """Descend along the gradient of the mean cross-entropy of images (N, C, H, W) and labels (N,)."""
         descend(model, gradient_of(model, images, labels), lr)
+        return None
 
 
 def gradient_of(model: Network, images: Tensor, labels: Tensor) -> list[Tensor]:

@@ -11,13 +11,14 @@ from torch import Tensor
 from ucl.buffers import Buffer
 from ucl.fields import check_fields
 from ucl.machine.cuda_graphs import restore
-from ucl.methods.method import Method, descend, gradients_of
+from ucl.methods.method import descend, gradients_of
+from ucl.methods.replay import ExperienceReplay
 from ucl.models import Network
 from ucl.models.passes import losses_of
 from ucl.streams import Batch
 
 
-class MIR(Method):
+class MIR(ExperienceReplay):
     """Experience replay of the memory samples that the batch interferes with most (Aljundi et al., 2019).
 
     Of 50 memory samples drawn at random, as many are replayed as the batch has images: those whose loss would rise most
@@ -44,19 +45,25 @@ class MIR(Method):
 
     def update(self, model: Network, batch: Batch, buffer: Buffer | None) -> None:
         candidates = self.drawn(self.n_candidates, batch.task, buffer)
-        if candidates is None:
-            self._step(model, batch.images, batch.labels)
-            return
-        images, labels = candidates
-        chosen = self.loss_increase(model, batch, images, labels).topk(min(len(batch), len(labels))).indices
-        self._step(model, torch.cat([batch.images, images[chosen]]), torch.cat([batch.labels, labels[chosen]]))
+        self._step(model, batch.images, batch.labels, *(candidates or ()))
 
-    def loss_increase(self, model: Network, batch: Batch, images: Tensor, labels: Tensor) -> Tensor:
+    def step(self, lr: float, model: Network, images: Tensor, labels: Tensor, *candidates: Tensor) -> Tensor | None:
+        """Make a step of `ExperienceReplay`; `candidates` are images and labels of memory samples, or empty."""
+        if candidates:
+            others, their_labels = candidates
+            increase = self.loss_increase(model, images, labels, others, their_labels)
+            chosen = increase.topk(min(len(labels), len(their_labels))).indices
+            images, labels = torch.cat([images, others[chosen]]), torch.cat([labels, their_labels[chosen]])
+        return super().step(lr, model, images, labels)
+
+    def loss_increase(
+        self, model: Network, batch_images: Tensor, batch_labels: Tensor, images: Tensor, labels: Tensor
+    ) -> Tensor:
         """How much the loss of each of these images (N, C, H, W) would rise after a step on the batch alone: (N,)."""
         before = self._losses(model, images, labels)
         buffers = [statistic.clone() for statistic in model.buffers()]
         # Not by calling the network: hooks follow its training passes, and this one is undone.
-        gradient = gradients_of(model, F.cross_entropy(model.forward(batch.images), batch.labels))
+        gradient = gradients_of(model, F.cross_entropy(model.forward(batch_images), batch_labels))
         weights = [weight.detach().clone() for weight in model.parameters()]
         restore(model.buffers(), buffers)
         descend(model, gradient, self.lr)

@@ -70,7 +70,7 @@ class Options(NamedTuple):
     device: str
     root: str | None
     threads: int | None
-    graphs: bool
+    graphs: bool | None
     curves: str | None
     weights: str | None
     predictions: str | None

@@ -63,7 +63,7 @@ def sweep(
     root: str | Path | None = None,
     progress: bool | None = None,
     threads: int | None = None,
-    graphs: bool = False,
+    graphs: bool | None = None,
     curves: str | Path | None = None,
     weights: str | Path | None = None,
     predictions: str | Path | None = None,
