@@ -34,7 +34,7 @@ from ucl.machine.terminal import duration
 from ucl.sweeps import locks
 from ucl.sweeps.grid import shard
 from ucl.sweeps.progress import run_name, status
-from ucl.sweeps.sweep import SweepError, sweep
+from ucl.sweeps.sweep import SweepError, automatic_jobs, sweep
 from ucl.sweeps.workers import dask_executor
 
 pytestmark = pytest.mark.usefixtures("small_networks")
@@ -164,6 +164,31 @@ def test_processes_give_what_one_process_gives_and_share_its_threads_and_one_tha
     assert not list((tmp_path / "runs").glob(".lock-*"))
 
 
+def test_automatic_jobs_are_bounded_by_cores_by_memory_and_by_that_of_the_gpu(monkeypatch):
+    gib, free = 2**30, {"machine": 64 * 2**30, "gpu": 140 * 2**30}
+    monkeypatch.setattr(ucl.sweeps.sweep, "available_bytes", lambda: free["machine"])
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free["gpu"], 140 * gib))
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 16)
+    cpu, gpu = torch.device("cpu"), torch.device("cuda:0")
+    assert [automatic_jobs(cpu), automatic_jobs(gpu), automatic_jobs(cpu, 4), automatic_jobs(cpu, 32)] == [16, 16, 4, 1]
+    free["gpu"] = 15 * gib
+    assert [automatic_jobs(cpu), automatic_jobs(gpu)] == [16, 3]
+    free["machine"] = gib
+    assert automatic_jobs(cpu) == automatic_jobs(gpu) == 1
+    monkeypatch.setattr(ucl.sweeps.sweep, "available_bytes", lambda: None)
+    assert automatic_jobs(cpu) == 16
+
+
+def test_an_automatic_number_of_processes_gives_what_one_process_gives_with_a_thread_each(tiny, tmp_path, undisturbed):
+    torch.set_num_threads(2)
+    try:
+        records = sweep(scored(tiny, seeds=range(3)), tmp_path / "runs", jobs="auto", device="cpu", progress=False)
+    finally:
+        torch.set_num_threads(1)
+    assert results(records).items() <= undisturbed[0].items() and len(records) == 3
+    assert {record.environment["threads"] for record in records} == {1}
+
+
 def test_equal_experiments_run_once_and_each_has_its_record(tiny, tmp_path, capsys):
     """Under reservoir sampling, two scores cannot give different results."""
     configs = [tiny, tiny.replace(seed=1), tiny.replace(score="LC"), tiny]
@@ -233,6 +258,7 @@ def test_a_damaged_record_is_named_left_alone_and_measured_again(tiny, tmp_path)
     [
         ("jobs", 0),
         ("jobs", 2.0),
+        ("jobs", "many"),
         ("threads", 0),
         ("device", "tpu"),
         ("store", __file__),
@@ -587,7 +613,7 @@ def test_the_command_sweeps_reports_and_resumes(mine, capsys):
     assert re.search(rf"2 of 2: {result}\n", errors)
     assert main(["status", *mine]) == 1
     assert re.search(r"8 +ER, model=counted:network +1 of 2 +seeds 5: about \d+ s", capsys.readouterr().out)
-    assert main(["sweep", *mine, "--threads", "1"]) == main(["status", *mine]) == 0
+    assert main(["sweep", *mine, "--jobs", "auto"]) == main(["status", *mine]) == 0
     assert capsys.readouterr().out.endswith("2 of 2 runs are in runs\n")
 
 
@@ -636,7 +662,7 @@ def test_a_field_may_be_set_for_all_runs_of_the_command(mine, tiny, capsys):
         *(["table1", "--shard", shard] for shard in ("0/20", "21/20", "3")),
         *(["table1", "--seeds", seed] for seed in ("x", "-1")),
         *(["table1", flag, value] for flag, value in (("--jobs", "0"), ("--threads", "many"), ("--device", "tpu"))),
-        ["table1", "--jobs", "2", "--scheduler", "tcp://127.0.0.1:9"],
+        *(["table1", "--jobs", jobs, "--scheduler", "tcp://127.0.0.1:9"] for jobs in ("2", "auto")),
         ["table1", "--set", "refresh", "0"],
         ["table1", "--set", "refrsh", "2"],
         ["table1", "--set", "score", "BI"],

@@ -56,9 +56,10 @@ def parser() -> argparse.ArgumentParser:
     sweep = add("sweep", verbs.sweep, "measure many runs: a table of the paper, or your own")
     sweep.description = texts.SWEEP.format(tables=_lines(GRIDS))
     _add_grid(sweep)
-    sweep.add_argument("--jobs", type=int, default=1, metavar="N", help="runs at a time (default: %(default)s)")
+    text = "runs at a time; auto: as many as cores and memory suffice for, with one thread each (default: %(default)s)"
+    sweep.add_argument("--jobs", type=number_or_auto, default=1, metavar="N", help=text)
     sweep.add_argument("--scheduler", metavar="ADDRESS", help="use the workers of a dask scheduler: tcp://host:port")
-    _add_machine(sweep, "all cores divided by --jobs; with --scheduler those of its workers")
+    _add_machine(sweep, "all cores divided by --jobs, 1 with auto; with --scheduler those of its workers")
 
     status = add("status", verbs.status, "show the progress of a sweep")
     _add_grid(status)
@@ -135,6 +136,11 @@ def _file_with(*endings: str) -> Callable[[str], str]:
         return path(text)
 
     return typed
+
+
+def number_or_auto(text: str) -> int | str:
+    """The whole number of a text, or "auto"."""
+    return text if text == "auto" else int(text)
 
 
 def part(text: str) -> tuple[int, int]:

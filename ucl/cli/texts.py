@@ -38,6 +38,7 @@ tables:
 SWEEP_EXAMPLES = """examples:
   ucl sweep bloodcell --seeds 0 1 2                    the BloodCell columns of Table 3, 60 runs, one after another
   ucl sweep table1 table2 --jobs 4                     four processes that share the cores, or the GPU
+  ucl sweep table1 table2 --jobs auto                  a process for each core, as far as the memory suffices
   ucl sweep --config grid.yaml                         all combinations of your own values, for example
       dataset: path/to/folder
       score: [BI, "mine:score"]
@@ -48,7 +49,7 @@ SWEEP_EXAMPLES = """examples:
 
 several runs on one GPU, which compute at the same time only with NVIDIA's MPS:
   nvidia-cuda-mps-control -d                           once; ends with: echo quit | nvidia-cuda-mps-control
-  ucl sweep table1 --jobs 6 --threads 1                six runs
+  ucl sweep table1 --jobs auto
 
 a SLURM job array: each job runs a twentieth of the table, all records go into one shared folder:
   ucl data get cifar10 --data /shared/data             once, so that the jobs need no download
