@@ -18,9 +18,11 @@ import ucl
 from ucl import datasets
 from ucl.assembly import build_buffer, build_model, build_stream
 from ucl.machine import cuda_graphs as graphs
-from ucl.machine.cuda_graphs import Graphed
+from ucl.machine.cuda_graphs import WARM_UP, Graphed
 from ucl.machine.determinism import repeatable
 from ucl.methods import METHODS
+from ucl.models import SlimResNet18
+from ucl.scorers import ScoringPasses
 
 pytestmark = pytest.mark.usefixtures("small_networks")
 
@@ -72,7 +74,7 @@ def tapes(monkeypatch):
     """Make a CPU capture on tapes; returns a list with the number of replays of each capture."""
     replays = []
 
-    def captured(function, stream):
+    def captured(function, stream, pool):
         with Tape() as tape:
             output = function()
         tape.undo()
@@ -92,6 +94,7 @@ def tapes(monkeypatch):
 
 def on_the_cpu(monkeypatch, captured):
     monkeypatch.setattr(graphs, "_GRAPHS_ON", ("cpu",))
+    monkeypatch.setattr(graphs, "_new_pool", lambda: "a pool")
     monkeypatch.setattr(graphs, "_stream_of", lambda device: "a stream")
     monkeypatch.setattr(graphs, "_on", lambda stream: contextlib.nullcontext())
     monkeypatch.setattr(graphs, "_captured", captured)
@@ -117,7 +120,7 @@ def learnt(config, device="cpu", graphs=True):
     """Weights and statistics after a stream, the memory's content, and whether graphs were in use at the end."""
     data, device = datasets.load(config.dataset), torch.device(device)
     with repeatable(config.seed, device):
-        model, buffer = build_model(config, data, device), build_buffer(config, data, device)
+        model, buffer = build_model(config, data, device), build_buffer(config, data, device, graphs)
         method = METHODS[config.method](model, config.lr, 0, graphs=graphs)
         for task in build_stream(config, data, device):
             for batch in task:
@@ -140,6 +143,28 @@ def test_captured_steps_learn_bit_for_bit_what_plain_steps_do(tiny, tapes, kind)
     assert len(tapes) >= 1 + (kind in ("ER", "A-GEM")) and min(tapes) > 1
     assert (captured[2], plain[2]) == (True, False)
     assert_equal(captured, plain)
+
+
+def scored(graphs, view_draws, device="cpu"):
+    """Logits of views of two numbers of images while the weights change, and whether graphs were in use."""
+    generator = torch.Generator().manual_seed(0)
+    torch.manual_seed(0)
+    model = SlimResNet18(4, 1, 28).to(device)
+    passes = ScoringPasses(generator, view_draws=view_draws, graphs=graphs)
+    logits = []
+    for _ in range(WARM_UP + 3):
+        for n in (5, 3):
+            for weight in model.parameters():
+                weight.data.mul_(1.01)
+            images = torch.randint(256, (n, 1, 28, 28), dtype=torch.uint8, generator=generator).to(device)
+            logits.append(passes.logits(model, [images], [torch.arange(n, device=device)]))
+    return torch.cat(logits, 1), passes._graphed.in_use
+
+
+def test_captured_scoring_passes_have_the_logits_of_plain_ones(tapes):
+    (plain, not_used), (captured, used) = (scored(graphs, "fixed") for graphs in (False, True))
+    assert (not_used, used) == (False, True) and torch.equal(captured, plain)
+    assert tapes == [3 + 1, 3 + 1]
 
 
 def test_a_record_tells_whether_graphs_were_in_use_and_has_the_results_of_one_without(tiny, tapes):
@@ -200,7 +225,7 @@ def test_a_capture_that_repeats_something_else_is_not_used(tapes):
     """A value that a step takes from outside is frozen in a capture; the first repetition reveals it."""
     model, calls = zeroed(), itertools.count()
     step = Graphed(lambda model, x: model.weight.add_(x, alpha=next(calls)), graphs=True)
-    with pytest.warns(UserWarning, match="^no CUDA graph can be used, .* the repeated step gives other weights"):
+    with pytest.warns(UserWarning, match="^no CUDA graph can be used, .* the repeated call gives another result"):
         for _ in range(4):
             step(model, torch.ones(1, 1))
     # Calls 3 and 4 were the comparison, and changed no weights.
@@ -222,7 +247,7 @@ def test_where_no_capture_succeeds_training_goes_on_as_it_was(tiny, monkeypatch,
     config = tiny.replace(batch_size=3, **KINDS[kind])
     plain = learnt(config, graphs=False)
 
-    def captured(function, stream):
+    def captured(function, stream, pool):
         function()  # This capture fails late, after it has drawn masks.
         raise RuntimeError("operation not permitted when stream is capturing\nand more about it")
 

@@ -5,7 +5,7 @@ import warnings
 
 import pytest
 import torch
-from test_graphs import KINDS, OWN, assert_equal, learnt
+from test_graphs import KINDS, OWN, assert_equal, learnt, scored
 from test_models import pictures, relative_error, trained
 
 import ucl
@@ -15,6 +15,9 @@ from ucl.models import FoldedNetwork
 from ucl.models.convolution import Conv2d
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+KINDS = {**KINDS, "BI": {"score": "BI", "population": "uncertainty"}}
 
 
 @pytest.mark.parametrize("of", KINDS)
@@ -33,6 +36,12 @@ def test_a_run_has_the_results_of_one_without_graphs(tiny, of):
     plain, default = (ucl.run(config, device="cuda", progress=False, graphs=graphs) for graphs in (False, None))
     assert (plain.environment["graphs"], default.environment["graphs"]) == (False, True)
     assert plain.results == default.results
+
+
+@pytest.mark.parametrize("view_draws", ["image", "fixed", "batch"])
+def test_captured_scoring_passes_have_the_logits_of_plain_ones(view_draws):
+    (plain, not_used), (captured, used) = (scored(graphs, view_draws, "cuda") for graphs in (False, True))
+    assert (not_used, used) == (False, True) and torch.equal(captured, plain)
 
 
 @pytest.mark.parametrize("fields", OWN, ids=str)
@@ -129,7 +138,7 @@ def test_a_capture_that_repeats_something_else_is_not_used():
     rates = iter(range(1, 100))
     model, _ = noisy(0.0)
     step = Graphed(lambda model, x: model.weight.add_(x.sum(), alpha=next(rates)), graphs=True)
-    with pytest.warns(UserWarning, match="the repeated step gives other weights than an ordinary step"):
+    with pytest.warns(UserWarning, match="no CUDA graph can be used, .* gives another result"):
         after(step, model, WARM_UP + 1)
     assert model.weight.item() == 1000 * (1 + 2 + 3 + 6) and not step.in_use
 

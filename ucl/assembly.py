@@ -61,7 +61,7 @@ def assemble(
     score = find_user_object("score", config.score) if "score" in config.user_objects else None
     if score and isinstance(model, OwnNetwork) and "features_ND" in user_objects.ByName(score, scorers.INPUTS).asked:
         features_of(model, torch.zeros(2, *model.image_shape, device=model.mean.device))  # Raises if it has none.
-    stream, buffer = build_stream(config, dataset, device), build_buffer(config, dataset, device)
+    stream, buffer = build_stream(config, dataset, device), build_buffer(config, dataset, device, graphs)
     return Parts(stream, model, buffer, build_method(config, model, graphs))
 
 
@@ -135,10 +135,10 @@ def build_method(config: Config, model: Network, graphs: bool | None = None) -> 
     path = config.user_objects.get("method", "")
     create: Callable[..., Method] = find_user_object("method", path) if path else METHODS[config.method]
     fields = {name: getattr(config, name) for name in method_row(config.method).uses}
-    if graphs is None:
-        graphs = config.user_objects.keys().isdisjoint(("method", "model"))
     with user_objects.attribute_errors_to("method", path):
-        method = create(model, config.lr, seed_for(config.seed, "replay"), config.updates, graphs, **fields)
+        method = create(
+            model, config.lr, seed_for(config.seed, "replay"), config.updates, _uses_graphs(config, graphs), **fields
+        )
     if config.augmentation == "randaugment":
         method.augment = RandAugment(seed_for(config.seed, "augmentation"))  # type: ignore[method-assign]
         # Memory samples have their own draws, so that the batches do not depend on what a method replays.
@@ -147,8 +147,15 @@ def build_method(config: Config, model: Network, graphs: bool | None = None) -> 
     return method
 
 
-def build_buffer(config: Config, dataset: datasets.ImageDataset, device: torch.device | str = "cpu") -> Buffer | None:
-    """The empty memory of a configuration; None if its method has none.
+def _uses_graphs(config: Config, graphs: bool | None) -> bool:
+    """Whether a run with this option uses graphs; by default, unless its network or method is a user's."""
+    return config.user_objects.keys().isdisjoint(("method", "model")) if graphs is None else graphs
+
+
+def build_buffer(
+    config: Config, dataset: datasets.ImageDataset, device: torch.device | str = "cpu", graphs: bool | None = None
+) -> Buffer | None:
+    """The empty memory of a configuration; None if its method has none. For `graphs`, see `ucl.run`.
 
     Raises:
         InputError: the memory has too few slots, see `check_memory_size`.
@@ -158,7 +165,7 @@ def build_buffer(config: Config, dataset: datasets.ImageDataset, device: torch.d
     check_memory_size(config, dataset)
     shape = (dataset.channels, dataset.image_size, dataset.image_size)
     size = min(config.memory_size, len(dataset.train_labels))  # further slots would stay empty
-    return build_memory(config, size, shape, device)
+    return build_memory(config, size, shape, device, _uses_graphs(config, graphs))
 
 
 def check_memory_size(config: Config, dataset: datasets.ImageDataset) -> None:
@@ -175,7 +182,13 @@ def check_memory_size(config: Config, dataset: datasets.ImageDataset) -> None:
         raise InputError("memory_size", config.memory_size, reason)
 
 
-def build_memory(config: Config, size: int, shape: Sequence[int], device: torch.device | str = "cpu") -> Buffer:
+def build_memory(
+    config: Config,
+    size: int,
+    shape: Sequence[int],
+    device: torch.device | str = "cpu",
+    graphs: bool = False,
+) -> Buffer:
     """An empty memory with the policy of a configuration.
 
     Args:
@@ -183,6 +196,7 @@ def build_memory(config: Config, size: int, shape: Sequence[int], device: torch.
         size: number of slots.
         shape: (C, H, W) of the images.
         device: device of the images.
+        graphs: whether a GPU repeats scoring passes from CUDA graphs.
     """
     seed = seed_for(config.seed, "memory")
     if path := config.user_objects.get("population"):
@@ -190,7 +204,7 @@ def build_memory(config: Config, size: int, shape: Sequence[int], device: torch.
     if config.population == "reservoir":
         return ReservoirBuffer(size, shape, device, seed, config.reservoir_index == "inclusive")
     if config.population == "uncertainty":
-        scorer = build_scorer(config, device)
+        scorer = build_scorer(config, device, graphs)
         rule = SELECTIONS[config.selection]
         return UncertaintyBuffer(size, shape, device, scorer, rule, config.refresh, config.smoothing, seed)
     if config.population == "class-balanced" and config.class_balancing == "redraw":
@@ -198,7 +212,7 @@ def build_memory(config: Config, size: int, shape: Sequence[int], device: torch.
     return POLICIES[config.population](size, shape, device, seed)
 
 
-def build_scorer(config: Config, device: torch.device | str = "cpu") -> Scorer:
+def build_scorer(config: Config, device: torch.device | str = "cpu", graphs: bool = False) -> Scorer:
     """The scorer of a configuration; the seed determines its views, and the device what precision "auto" is."""
     passes = ScoringPasses(
         generator=torch.Generator().manual_seed(seed_for(config.seed, "views")),
@@ -208,6 +222,7 @@ def build_scorer(config: Config, device: torch.device | str = "cpu") -> Scorer:
         view_space=config.view_space,
         n_draws=config.n_draws,
         dtype=scoring_dtype(config, torch.device(device)),
+        graphs=graphs,
     )
     path = config.score if is_user_object(config.score) else ""
     # An object with state would otherwise go on with that of an earlier run.

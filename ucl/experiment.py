@@ -48,9 +48,9 @@ def run(
         device: "cpu", "cuda", "cuda:1" and so on; "auto" uses a GPU if there is one.
         root: folder of the data sets; see `ucl.datasets.load`.
         progress: whether to show a progress bar; None shows one in a terminal or notebook.
-        graphs: whether a GPU repeats training steps from CUDA graphs, see `ucl.machine.cuda_graphs`; None: those of
-            built-in methods and networks. Results are equal unless a user's network or method uses Python values that
-            change from step to step, such as a counter: a graph repeats the first ones.
+        graphs: whether a GPU repeats training steps and scoring passes from CUDA graphs, see
+            `ucl.machine.cuda_graphs`; None: unless the network or the method is a user's. Results are equal unless
+            these use Python values that change from step to step, such as a counter: a graph repeats the first ones.
         checkpoint: a file for the state of the run, written after each task except the last. If it exists and has the
             same run, data, code and machine, the run continues from it, and its result is bit for bit that of an
             uninterrupted run; otherwise it is ignored with a warning. The caller deletes it after storing the record.

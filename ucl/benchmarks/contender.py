@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from typing import Any, TypeVar
 
 import numpy as np
@@ -109,7 +110,8 @@ class TimedPasses(ScoringPasses):
     """
 
     def __init__(self, passes: ScoringPasses, stopwatch: Stopwatch) -> None:
-        super().__init__(**vars(passes))
+        shared = {of.name: getattr(passes, of.name) for of in fields(passes) if of.init}
+        super().__init__(**shared | {"graphs": False})  # A graph would not call the stopwatch.
         self._time_of = stopwatch
         self.per_image = passes.dropout_passes or len(views.VIEWS)
         self.n_images = 0

@@ -187,7 +187,7 @@ def _add_machine(verb: Any, threads: str) -> None:
     """Add the flags of a machine; `threads` says how many threads a run gets by default."""
     verb.add_argument("--device", default="auto", help="cpu, cuda, cuda:1, …; auto uses a GPU if there is one")
     verb.add_argument("--threads", type=int, metavar="N", help=f"CPU threads per run (default: {threads})")
-    text = "whether a GPU repeats training steps from CUDA graphs (default: those of built-in methods and networks)"
+    text = "whether a GPU repeats its work from CUDA graphs (default: with built-in methods and networks)"
     verb.add_argument("--graphs", action=argparse.BooleanOptionalAction, help=text)
     text = "folder for one CSV file per run: accuracy and forgetting, one row per task, written during the run"
     verb.add_argument("--curves", type=path, metavar="DIR", help=text)

@@ -39,6 +39,8 @@ class Graphed:
         self._calls: Counter[_Key] = Counter()
         self._graphs: dict[_Key, tuple[list[Tensor], Callable[[], Tensor | None]]] = {}
         self._stream: torch.cuda.Stream | None = None
+        # The graphs share their memory, because only one is repeated at a time, and its output is copied.
+        self._pool: Any = None
         self._plain = not graphs
 
     @property
@@ -84,16 +86,17 @@ class Graphed:
         try:
             with _on(stream):
                 expected = results(call)
-            replay = _captured(call, stream)
+            self._pool = self._pool or _new_pool()
+            replay = _captured(call, stream, self._pool)
             # NaN equals NaN here, so the steps of a diverging network can be repeated too.
             pairs = zip(results(replay), expected, strict=True)
             if not all([torch.allclose(x, y, rtol=0, atol=0, equal_nan=True) for x, y in pairs]):
-                raise RuntimeError("the repeated step gives other weights than an ordinary step")
+                raise RuntimeError("the repeated call gives another result than an ordinary one")
         except RuntimeError as error:
             restore(state, before)
             _renew(inputs[0].device, draws)
             reason = str(error).partition("\n")[0]
-            warnings.warn(f"no CUDA graph can be used, so training is slower: {reason}", stacklevel=4)
+            warnings.warn(f"no CUDA graph can be used, so the run is slower: {reason}", stacklevel=4)
             self._plain = True
             self._graphs.clear()
             return False
@@ -136,12 +139,18 @@ def _on(stream: torch.cuda.Stream) -> Iterator[None]:
     current.wait_stream(stream)
 
 
-def _captured(function: Callable[[], Tensor | None], stream: torch.cuda.Stream) -> Callable[[], Tensor | None]:
+def _new_pool() -> Any:
+    return torch.cuda.graph_pool_handle()
+
+
+def _captured(
+    function: Callable[[], Tensor | None], stream: torch.cuda.Stream, pool: Any
+) -> Callable[[], Tensor | None]:
     """Capture the operations of a function without executing them; calling the result executes them."""
     graph = torch.cuda.CUDAGraph()
     # With "thread_local", the work of other threads, such as those of a progress bar or of dask, does not disturb the
     # capture.
-    capture = torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local")
+    capture = torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local")
     with _on(stream), capture:  # `_on` restores the current stream, which a failed capture may leave changed.
         output = function()
 

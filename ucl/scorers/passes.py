@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 
 import torch
 from torch import Tensor
 
 from ucl.errors import InputError, one_of, whole_number
 from ucl.fields import check_fields
+from ucl.machine.cuda_graphs import Graphed
 from ucl.machine.determinism import restored_draws, seeded_draws
 from ucl.models import Network, to_unit
 from ucl.models.folded import images_at_once
@@ -36,6 +37,7 @@ class ScoringPasses:
         chunk: number of images whose views are in memory at a time. It limits the memory use, and changes results only
             by rounding. By default 32 on a CPU, which fit into its caches, and 1024 of 32 x 32 pixels on a GPU, which
             needs few, large operations.
+        graphs: whether a GPU repeats the passes of the views in evaluation mode from CUDA graphs.
 
     Raises:
         InputError: a value is unknown or out of range.
@@ -49,11 +51,14 @@ class ScoringPasses:
     n_draws: int = 1
     dtype: torch.dtype = torch.float32
     chunk: int | None = None
+    graphs: bool = False
+    _graphed: Graphed = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         one_of("batchnorm", self.batchnorm, ("eval", "train"))
         check_fields(view_draws=self.view_draws, view_space=self.view_space, n_draws=self.n_draws)
         whole_number("dropout_passes", self.dropout_passes, 0, 1000)
+        self._graphed = Graphed(self._logits_of_draw, self.graphs)
 
     @torch.no_grad()
     def logits(self, model: Network, candidates: Sequence[Tensor], positions: Sequence[Tensor] = ()) -> Tensor:
@@ -75,8 +80,8 @@ class ScoringPasses:
         self, model: Network, images_NCHW: Tensor, sizes: list[int], at_N: Tensor | None
     ) -> Tensor:
         """Logits of all classes at once; in evaluation mode, images do not affect each other."""
-        network = in_evaluation_mode(model, self.dtype, dropout=self.dropout_passes > 0)
         if self.dropout_passes:
+            network = in_evaluation_mode(model, self.dtype, dropout=True)
             with _seeded_dropout(model, self.generator, images_NCHW.device):
                 x_NCHW = network.normalize(images_NCHW)
                 if x_NCHW.device.type == "cpu":
@@ -88,10 +93,16 @@ class ScoringPasses:
         # A user's network may draw in evaluation mode, too, which would change the masks of training steps.
         with restored_draws(images_NCHW.device):
             for parameters in self._draws(images_NCHW, sizes, at_N):
-                inputs = self._view_inputs(model, images_NCHW, parameters)
-                logits = [network.logits(x_PNCHW.flatten(0, 1)).unflatten(0, x_PNCHW.shape[:2]) for x_PNCHW in inputs]
-                logits_of_draws.append(torch.cat(logits, 1))
+                tensors = (getattr(parameters, of.name) for of in fields(parameters))
+                logits_of_draws.append(self._graphed(model, images_NCHW, *tensors))
         return torch.cat(logits_of_draws)
+
+    def _logits_of_draw(self, model: Network, images_NCHW: Tensor, *parameters: Tensor) -> Tensor:
+        """Logits (P, N, C) of the views with these parameters."""
+        network = in_evaluation_mode(model, self.dtype)
+        inputs = self._view_inputs(model, images_NCHW, views.ViewParameters(*parameters))
+        logits = [network.logits(x_PNCHW.flatten(0, 1)).unflatten(0, x_PNCHW.shape[:2]) for x_PNCHW in inputs]
+        return torch.cat(logits, 1)
 
     def _training_mode_logits(
         self, model: Network, candidates: Sequence[Tensor], positions: Sequence[Tensor | None]
