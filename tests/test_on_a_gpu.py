@@ -9,10 +9,13 @@ from test_graphs import KINDS, OWN, assert_equal, learnt, scored
 from test_models import pictures, relative_error, trained
 
 import ucl
+from ucl import datasets
+from ucl.assembly import build_buffer, build_model, build_stream
 from ucl.machine.cuda_graphs import WARM_UP, Graphed
-from ucl.machine.determinism import exact_arithmetic
+from ucl.machine.determinism import exact_arithmetic, repeatable
 from ucl.models import FoldedNetwork
 from ucl.models.convolution import Conv2d
+from ucl.scorers import SCORES
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -50,6 +53,21 @@ def test_a_users_method_and_network_use_graphs_on_request_only(tiny, fields):
     plain, asked = (ucl.run(config, device="cuda", progress=False, graphs=graphs) for graphs in (None, True))
     assert (plain.environment["graphs"], asked.environment["graphs"]) == (False, True)
     assert plain.results == asked.results
+
+
+@pytest.mark.parametrize("score", SCORES)
+def test_no_update_of_an_uncertainty_buffer_waits_for_the_gpu(tiny, score):
+    config, device = tiny.replace(batch_size=3, population="uncertainty", score=score), torch.device("cuda")
+    data = datasets.load(config.dataset)
+    with repeatable(config.seed, device):
+        model, buffer = build_model(config, data, device), build_buffer(config, data, device, graphs=False)
+        for task in build_stream(config, data, device):
+            for number, batch in enumerate(task):
+                torch.cuda.set_sync_debug_mode("error" if number >= WARM_UP else "default")
+                try:
+                    buffer.update(model, batch)
+                finally:
+                    torch.cuda.set_sync_debug_mode("default")
 
 
 def test_bfloat16_passes_fill_up_the_channels_and_give_the_logits():
