@@ -15,7 +15,7 @@ from ucl.machine.cuda_graphs import WARM_UP, Graphed
 from ucl.machine.determinism import exact_arithmetic, repeatable
 from ucl.models import FoldedNetwork
 from ucl.models.convolution import Conv2d
-from ucl.scorers import SCORES
+from ucl.scorers import SCORES, ScoringPasses
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -80,6 +80,21 @@ def test_bfloat16_passes_fill_up_the_channels_and_give_the_logits():
             folded = FoldedNetwork(model, dtype)
             assert folded.stem[0].shape[:2] == channels
             assert least <= relative_error(folded.logits(model.normalize(images)).cpu(), expected) < most
+
+
+@pytest.mark.parametrize(("dtype", "most"), [(torch.float32, 1e-3), (torch.bfloat16, 0.1)])
+def test_training_mode_passes_of_classes_at_once_are_those_of_the_cpu(dtype, most):
+    """The views are the same; logits and running statistics differ by rounding, and repeat bit for bit."""
+    candidates, found = pictures(40, seed=5).split([1, 20, 7, 12]), []
+    for device, arithmetic in (("cpu", torch.float32), ("cuda", dtype), ("cuda", dtype)):
+        model = trained().to(device)
+        passes = ScoringPasses(torch.Generator().manual_seed(2), batchnorm="train", dtype=arithmetic)
+        with exact_arithmetic():
+            logits = passes.logits(model, [images.to(device) for images in candidates])
+        found.append([logits.cpu(), *(values.cpu() for values in model.buffers())])
+    for expected, got, again in zip(*found, strict=True):
+        assert torch.equal(got, again)
+        assert relative_error(got, expected) < most
 
 
 @pytest.mark.parametrize(("n_in", "n_out", "stride"), [(3, 20, 1), (20, 20, 1), (20, 40, 2)])

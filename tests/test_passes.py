@@ -6,10 +6,12 @@ import pytest
 import scipy.stats
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ucl.models import MODELS, SlimResNet18, passes
 from ucl.models.passes import TrainingModeNetwork, in_evaluation_mode
 from ucl.scorers import ScoringPasses
+from ucl.scorers import passes as scoring
 
 
 def network(size=28, channels=3, **how):
@@ -68,6 +70,97 @@ def test_how_many_passes_share_a_convolution_does_not_show(monkeypatch):
     for logits, model in results[1:]:
         torch.testing.assert_close(logits, results[0][0], rtol=1e-4, atol=1e-4)
         assert_alike(model, results[0][1], 1e-5)
+
+
+class CountedOperations(TorchDispatchMode):
+    """The operations within the block, views and copies included."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.names.append(str(function))
+        return function(*args, **(kwargs or {}))
+
+
+def joined(model, dtype=torch.float32):
+    """The passes of all classes at once, as on a GPU."""
+    network = TrainingModeNetwork(model, dtype)
+    network.joins_classes = True
+    return network
+
+
+@torch.no_grad()
+def plain_passes_of_classes(model, x_PNCHW, sizes):
+    """Class after class, and in each class pass after pass."""
+    logits = []
+    for class_PNCHW in x_PNCHW.split(sizes, 1):
+        of_class, model = plain_passes(model, class_PNCHW)
+        logits.append(of_class)
+    return torch.cat(logits, 1), model
+
+
+@pytest.mark.parametrize("chunk", [1, 40, 1000])  # one pass, three passes and all passes at once
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("multiple", [1, 8])
+def test_classes_of_any_sizes_have_passes_of_their_own(chunk, channels, multiple, monkeypatch):
+    monkeypatch.setattr(passes, "_multiple_of_channels", lambda *_: multiple)
+    monkeypatch.setattr(passes, "_CHUNK_ON_CPU", chunk)
+    sizes = [1, 6, 3]
+    model = network(channels=channels)
+    inputs, exact, network_of_all = images_of_passes(8, 10, channels), model, joined(model)
+    for x in inputs.split(4):  # two scorings; the running statistics go on
+        expected, exact = plain_passes_of_classes(exact, x, sizes)
+        got = network_of_all.logits(x, sizes)
+        assert got.dtype == torch.float32 and got.shape == (4, 10, 5)
+        assert (got - expected).abs().max() < 1e-4 * expected.abs().max()
+        assert_alike(model, exact, 1e-5)
+
+
+def test_joined_classes_are_as_exact_as_pass_after_pass():
+    x, sizes = images_of_passes(6, 12), [1, 3, 6, 2]
+    x += 20  # means that are large compared with the deviations
+    errors = []
+    for make in (TrainingModeNetwork, joined):
+        model = network()
+        expected, exact = plain_passes_of_classes(model, x, sizes)
+        logits = make(model).logits(x, sizes)
+        pairs = [(logits, expected), *zip(model.buffers(), exact.buffers(), strict=True)]
+        errors.append(torch.stack([(got - true).norm() / true.norm() for got, true in pairs]))
+    assert (errors[1][0] < 1.5 * errors[0][0]).all() and errors[1][1:].mean() < 1.5 * errors[0][1:].mean()
+
+
+def test_joined_classes_in_bfloat16_are_close():
+    x, sizes, model = images_of_passes(4, 12), [3, 7, 2], network()
+    expected, exact = plain_passes_of_classes(model, x, sizes)
+    error = (joined(model, torch.bfloat16).logits(x, sizes) - expected).square().mean().sqrt() / expected.std()
+    assert 1e-4 < error < 0.05
+    assert_alike(model, exact, 0.02)
+
+
+def test_the_number_of_operations_depends_neither_on_classes_nor_on_passes():
+    counts = set()
+    for n_passes, sizes in ((1, [6]), (4, [1, 2, 3]), (12, [1] * 6)):
+        with CountedOperations() as operations:
+            joined(network()).logits(images_of_passes(n_passes, 6), sizes)
+        counts.add(len(operations.names))
+    assert len(counts) == 1
+
+
+@pytest.mark.parametrize("how", [{}, dict(n_draws=2), dict(view_draws="batch"), dict(dropout_passes=3)], ids=str)
+def test_scoring_classes_at_once_is_scoring_one_after_another(how, monkeypatch):
+    """On more images than are scored at once, too; an empty class has no passes."""
+    images = torch.randint(0, 256, (9, 3, 28, 28), generator=torch.Generator().manual_seed(1)).byte()
+    candidates, found = images.split([2, 0, 3, 4]), []
+    for make in (TrainingModeNetwork, joined):
+        monkeypatch.setattr(scoring, "in_training_mode", make)
+        monkeypatch.setattr(scoring, "images_at_once", lambda *_: 6)
+        model = network()
+        logits = ScoringPasses(torch.Generator().manual_seed(3), batchnorm="train", **how).logits(model, candidates)
+        found.append((logits, model))
+    torch.testing.assert_close(found[1][0], found[0][0], rtol=1e-4, atol=1e-4)
+    assert_alike(found[1][1], found[0][1], 1e-5)
 
 
 def test_the_weights_are_those_when_it_was_made_and_the_statistics_go_on():

@@ -172,7 +172,9 @@ def test_displaced_statistics_are_those_of_the_published_passes_one_after_anothe
     """Each view of all candidates of a class passes through the network alone, in training mode."""
     model, buffer, tasks = trained
     passes, logits = [], TrainingModeNetwork.logits
-    monkeypatch.setattr(TrainingModeNetwork, "logits", lambda net, x: (passes.append(x.clone()), logits(net, x))[1])
+    monkeypatch.setattr(
+        TrainingModeNetwork, "logits", lambda net, x, sizes: (passes.append(x.clone()), logits(net, x, sizes))[1]
+    )
     stored = buffer.labels[: buffer.n_stored]
     candidates = [
         torch.cat(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
@@ -107,24 +108,35 @@ class ScoringPasses:
     def _training_mode_logits(
         self, model: Network, candidates: Sequence[Tensor], positions: Sequence[Tensor | None]
     ) -> Tensor:
-        """Logits of one class after another; each view of a class is normalised by its own batch statistics."""
-        network, logits_of_classes = in_training_mode(model, self.dtype), []
-        for images_NCHW, at_N in zip(candidates, positions, strict=True):
-            if not len(images_NCHW):
-                continue
+        """Logits of classes in their order; each view of a class is normalised by its own batch statistics."""
+        network, logits_of_groups = in_training_mode(model, self.dtype), []
+        for images_NCHW, sizes, at_N in self._groups(network.joins_classes, model, candidates, positions):
             with _seeded_dropout(model, self.generator, images_NCHW.device):
                 if self.dropout_passes:
                     x_NCHW = model.normalize(images_NCHW)
-                    logits_of_classes.append(network.logits(x_NCHW.expand(self.dropout_passes, -1, -1, -1, -1)))
+                    logits_of_groups.append(network.logits(x_NCHW.expand(self.dropout_passes, -1, -1, -1, -1), sizes))
                     continue
                 logits_of_draws = []
-                for parameters in self._draws(images_NCHW, [len(images_NCHW)], at_N):
+                for parameters in self._draws(images_NCHW, sizes, at_N):
                     # The statistics of a view need all images, so only the views are computed chunk by chunk.
                     inputs = self._view_inputs(model, images_NCHW, parameters)
                     in_memory_PNHWC = torch.cat([x.to(self.dtype).permute(0, 1, 3, 4, 2) for x in inputs], 1)
-                    logits_of_draws.append(network.logits(in_memory_PNHWC.permute(0, 1, 4, 2, 3)))
-                logits_of_classes.append(torch.cat(logits_of_draws))
-        return torch.cat(logits_of_classes, 1)
+                    logits_of_draws.append(network.logits(in_memory_PNHWC.permute(0, 1, 4, 2, 3), sizes))
+                logits_of_groups.append(torch.cat(logits_of_draws))
+        return torch.cat(logits_of_groups, 1)
+
+    def _groups(
+        self, joined: bool, model: Network, candidates: Sequence[Tensor], positions: Sequence[Tensor | None]
+    ) -> Iterator[tuple[Tensor, list[int], Tensor | None]]:
+        """Images, sizes and positions of the classes whose passes are joined; otherwise, of one class at a time."""
+        classes = [(images, at_N) for images, at_N in zip(candidates, positions, strict=True) if len(images)]
+        # Several draws of the views, or of views and masks, are made class by class.
+        joined = joined and (self.dropout_passes > 0 or (self.n_draws == 1 and model.draws_nothing))
+        limit = images_at_once(1024, classes[0][0].shape[-1]) if joined else 1
+        ends = itertools.accumulate(len(images) for images, _ in classes)
+        for _, group in itertools.groupby(zip(classes, ends, strict=True), lambda item: item[1] // limit):
+            images, at = zip(*(of_class for of_class, _ in group), strict=True)
+            yield torch.cat(images), [len(x) for x in images], None if at[0] is None else torch.cat(at)
 
     def parts(self, images_NCHW: Tensor) -> Iterator[slice]:
         """Slices that split the images into chunks."""
