@@ -16,7 +16,6 @@ from ucl.benchmarks.ceiling import Stopwatch
 from ucl.buffers import Buffer, UncertaintyBuffer
 from ucl.buffers.task_end import TaskEndBuffer
 from ucl.config import Config
-from ucl.evidence.leaderboard import benchmark_name
 from ucl.models import Network
 from ucl.models.passes import logits_of
 from ucl.scorers import RandomScores, Scorer, ScoringPasses, views
@@ -38,7 +37,7 @@ class Contender:
 
     def __init__(self, config: Config, data: datasets.ImageDataset, seen: Sequence[Task]) -> None:
         device = seen[0].images.device
-        self._name, self._watch, self._passes = benchmark_name(config), Stopwatch(device), None
+        self._watch, self._passes = Stopwatch(device), None
         self._timings: list[dict[str, float]] = []
         self.model = build_model(config, data, device)
         self.method = build_method(config, self.model)
@@ -88,7 +87,7 @@ class Contender:
         """Median times per batch, without the first `warm_up` batches, as a row of the benchmark's table."""
         medians = pd.DataFrame(self._timings[warm_up:]).median().add_suffix("_ms")
         candidates, per_image = (self._passes.n_images, self._passes.per_image) if self._passes else (0, 0)
-        return {"method": self._name, "candidates": candidates, "view_images": candidates * per_image, **medians}
+        return {"candidates": candidates, "view_images": candidates * per_image, **medians}
 
 
 def _images_of(task: Task, shares: Mapping[int, int]) -> Batch:

@@ -1,12 +1,14 @@
-"""The time per batch of each method by part, compared with the highest throughput of the machine."""
+"""The time per batch of each method by part, compared with the highest throughput of the machine; whole runs."""
 
 from __future__ import annotations
 
 import itertools
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 import numpy as np
@@ -19,13 +21,16 @@ from ucl.benchmarks.ceiling import BareForward
 from ucl.benchmarks.contender import Contender
 from ucl.catalogue import ORDER, PAPER, WITHOUT_SCORE
 from ucl.config import Config
-from ucl.errors import MOST_AT_ONCE, InputError, one_of, whole_number
+from ucl.errors import MOST_AT_ONCE, one_of, whole_number
 from ucl.evidence import leaderboard
+from ucl.fields import known_fields
 from ucl.machine.determinism import repeatable
 from ucl.machine.hardware import environment, resolve_device, scoring_dtype
+from ucl.machine.yaml_form import from_yaml
 from ucl.models import SlimResNet18
 from ucl.scorers import resolve
 from ucl.streams import ClassIncrementalStream, datasets
+from ucl.sweeps.sweep import sweep
 
 PARTS = ("training", "views", "forwards", "selection")
 _SYNTHETIC = 200  # images per class
@@ -51,13 +56,13 @@ def benchmark(
 
     Args:
         methods: names in `ucl.catalogue.ORDER`, scores with bottom-k, or your own score, "package.module:function"; by
-            default the methods of the paper and Finetune. "CBR updates=4" takes four training steps per batch, and
-            "leaderboard" means all methods that the leaderboard compares.
+            default the methods of the paper and Finetune. Fields of `Config` may follow: "CBR updates=4",
+            "BI scoring_batchnorm=train". "leaderboard" means all methods that the leaderboard compares.
         memory_sizes: images in the memory.
         dataset: see `ucl.datasets.load`; by default noise in the shape of CIFAR-10, which needs no data.
         n_tasks: number of tasks; by default that of the data set, see `Config`.
         repeats: timed batches per method, memory size and task, after one batch for warm-up (four on a GPU).
-        refresh, precision: options of the scores, see `Config`.
+        refresh, precision: options of the scores, see `Config`, for methods without their own.
         device: see `ucl.run`.
         threads: CPU threads; by default torch's current number.
         root: folder of the data sets.
@@ -85,8 +90,7 @@ def benchmark(
     for size in memory_sizes:  # The memory is full, and keeps at least one image per class.
         whole_number("memory_sizes", size, data.n_classes, len(data.train_labels), f"classes and images of {data.name}")
     fields = dict(dataset=dataset or "cifar10", n_tasks=n_tasks, refresh=refresh, precision=precision)
-    names = list(dict.fromkeys(_expanded(methods)))
-    grid = [[_config(name, size, **fields) for name in names] for size in memory_sizes]
+    grid = [_configs(methods, memory_size=size, **fields) for size in memory_sizes]
     load, before = psutil.getloadavg()[0], torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
@@ -94,13 +98,14 @@ def benchmark(
             table = _measure(grid, data, torch_device, repeats)
     finally:
         torch.set_num_threads(before)
-    return table.assign(refresh=refresh, repeats=repeats, dataset=data.name, load=round(load, 2), threads=threads)
+    refreshes = table["method"].map({name: config.refresh for name, config in grid[0].items()})
+    return table.assign(refresh=refreshes, repeats=repeats, dataset=data.name, load=round(load, 2), threads=threads)
 
 
 def _measure(
-    grid: Sequence[Sequence[Config]], data: datasets.ImageDataset, device: torch.device, repeats: int
+    grid: Sequence[Mapping[str, Config]], data: datasets.ImageDataset, device: torch.device, repeats: int
 ) -> pd.DataFrame:
-    config = grid[0][0]
+    config = next(iter(grid[0].values()))
     dtype, stream = scoring_dtype(config, device), build_stream(config, data, device)
     model = cast(SlimResNet18, build_model(config, data, device))
     bare = BareForward(model, data.image_size, dtype)
@@ -110,22 +115,63 @@ def _measure(
     return table.assign(share_of_ceiling=share, **environment(device, dtype))
 
 
-def _expanded(methods: Iterable[str]) -> Iterator[str]:
-    for name in methods:
-        yield from leaderboard.benchmark_names() if name == "leaderboard" else [name]
+def runs_per_hour(
+    jobs: Sequence[int],
+    dataset: str,
+    methods: Sequence[str] = ("BI", "BI refresh=2"),
+    memory_sizes: Sequence[int] = (500,),
+    device: str = "auto",
+    root: str | Path | None = None,
+    **fields: Any,
+) -> pd.DataFrame:
+    """Measure how many whole runs a machine makes per hour, with several at a time.
+
+    A sweep makes n runs at a time, each with another seed and with one CPU thread. Its time includes the starts of the
+    processes; with n = 1, the run uses this process.
+
+    Args:
+        jobs: the numbers n.
+        dataset, methods, memory_sizes, device, root: see `benchmark`; images are needed.
+        fields: further fields of `Config` for methods without their own.
+
+    Returns:
+        One row per method, memory size and n: method, memory_size, jobs, seconds (of the sweep), run_seconds (median of
+        its runs), batches (of a run), runs_per_hour, dataset and the machine, see `ucl.records.Record`.
+    """
+    rows = []
+    for size, n in itertools.product(memory_sizes, jobs):
+        for name, config in _configs(methods, memory_size=size, dataset=dataset, **fields).items():
+            runs = [config.replace(seed=seed) for seed in range(n)]
+            with TemporaryDirectory() as store:
+                begin = time.perf_counter()
+                records = sweep(runs, store, jobs=n, device=device, root=root, progress=False, threads=1)
+                seconds = time.perf_counter() - begin
+            facts = {"method": name, "memory_size": size, "jobs": n, "seconds": seconds}
+            facts["run_seconds"] = statistics.median(record.timing["total"] for record in records)
+            facts |= {"batches": records[0].timing["batches"], "runs_per_hour": 3600 * n / seconds, "dataset": dataset}
+            rows.append(facts | records[0].environment)
+    return pd.DataFrame(rows)
 
 
-def _config(name: str, memory_size: int, **fields: Any) -> Config:
-    """The configuration of a method by its name in the benchmark, such as "CBR updates=4"."""
-    method, has_updates, updates = name.partition(" updates=")
-    if has_updates and not updates.isdecimal():
-        raise InputError("methods", name, "give the number of training steps per batch, such as 'CBR updates=4'")
-    if method not in WITHOUT_SCORE and ":" not in method:
-        one_of("methods", method, ORDER, "method")
-    if method not in WITHOUT_SCORE:
-        resolve(method)
-    chosen = WITHOUT_SCORE[method].fields if method in WITHOUT_SCORE else {"score": method}
-    return Config(memory_size=memory_size, updates=int(updates or 1), **chosen, **fields)
+def _configs(methods: Iterable[str], **fields: Any) -> dict[str, Config]:
+    """The configuration of each method by its name in the benchmark, such as "CBR updates=4".
+
+    Args:
+        methods: see `benchmark`.
+        fields: fields of `Config` for methods without their own.
+    """
+    configs = {}
+    for name in itertools.chain(*(leaderboard.benchmark_names() if m == "leaderboard" else [m] for m in methods)):
+        own = dict(word.split("=", 1) for word in name.split() if "=" in word)
+        method = " ".join(word for word in name.split() if "=" not in word)
+        if method not in WITHOUT_SCORE and ":" not in method:
+            one_of("methods", method, ORDER, "method")
+        if method not in WITHOUT_SCORE:
+            resolve(method)
+        chosen = WITHOUT_SCORE[method].fields if method in WITHOUT_SCORE else {"score": method}
+        own = known_fields({field: from_yaml(value) for field, value in own.items()}, "methods")
+        configs[name] = Config(**{**fields, **chosen, **own})
+    return configs
 
 
 def noise() -> datasets.ImageDataset:
@@ -137,31 +183,31 @@ def noise() -> datasets.ImageDataset:
 
 
 def _table(
-    configs: Sequence[Config],
+    configs: Mapping[str, Config],
     data: datasets.ImageDataset,
     stream: ClassIncrementalStream,
     repeats: int,
     ceiling: Callable[[], float],
 ) -> pd.DataFrame:
     """The rows of the methods at one memory size: one per task, then the mean over the batches of the stream."""
-    rows = []
+    rows, memory_size = [], next(iter(configs.values())).memory_size
     # CUDA's libraries allocate memory in the first steps.
     warm_up = 4 if stream.tasks[0].images.device.type == "cuda" else 1
     for task in stream:
         seen = stream.tasks[: task.number + 1]
-        contenders = [Contender(config, data, seen) for config in configs]
+        contenders = {name: Contender(config, data, seen) for name, config in configs.items()}
         rates = []
         for batch in itertools.islice(itertools.cycle(task), warm_up + repeats):
             rates.append(ceiling())
-            for contender in contenders:
+            for contender in contenders.values():
                 contender.time_batch(batch)
         facts = {"task": str(task.number + 1), "classes": sum(len(t.classes) for t in seen), "batches": len(task)}
         facts["ceiling_images_per_s"] = statistics.median(rates[warm_up:])
-        rows += [contender.row(warm_up) | facts for contender in contenders]
+        rows += [{"method": name} | contender.row(warm_up) | facts for name, contender in contenders.items()]
     table = pd.DataFrame(rows)
     weighted = table.drop(columns=["method", "task"]).mul(table["batches"] / stream.n_batches, axis=0)
     mean = weighted.groupby(table["method"], sort=False).sum().reset_index().assign(task="mean")
-    table = pd.concat([table, mean], ignore_index=True).assign(memory_size=configs[0].memory_size)
+    table = pd.concat([table, mean], ignore_index=True).assign(memory_size=memory_size)
     table["view_images_per_s"] = (1000 * table["view_images"] / table["update_ms"]).where(table["view_images"] > 0)
     parts = [f"{part}_ms" for part in PARTS]
     table["parts_ms"] = table[parts].sum(axis=1)

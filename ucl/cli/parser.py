@@ -200,7 +200,8 @@ def _add_machine(verb: Any, threads: str) -> None:
 
 def _add_benchmark(verb: Any) -> None:
     """Add the arguments of `ucl.benchmarks.measure.benchmark`; those that are not given have its defaults."""
-    text = f"any of {', '.join(ORDER)}, your own score as module:function, or leaderboard (default: those of the paper)"
+    text = f"any of {', '.join(ORDER)}, your own score as module:function, or leaderboard; fields of ucl run may follow"
+    text += ": 'BI refresh=2' (default: those of the paper)"
     names: dict[str, tuple[str, dict[str, Any]]] = {
         "methods": (text, {"metavar": "NAME", "nargs": "+"}),
         "memory_sizes": ("images in the memory (default: 500 1000)", {"type": int, "metavar": "N", "nargs": "+"}),
@@ -210,12 +211,13 @@ def _add_benchmark(verb: Any) -> None:
         "refresh": ("how many stored images of a class are rescored, see ucl run", {"type": float, "metavar": "X"}),
         "precision": ("arithmetic of the scoring passes: auto, float32, bfloat16", {"metavar": "NAME"}),
         "device": ("cpu, cuda, cuda:1, …; auto uses a GPU if there is one", {}),
+        "jobs": ("also measure whole runs, N at a time; needs --dataset", {"type": int, "metavar": "N", "nargs": "+"}),
         "threads": ("CPU threads (default: all cores)", {"type": int, "metavar": "N"}),
     }
     for name, (text, options) in names.items():
         verb.add_argument(f"--{name.replace('_', '-')}", default=argparse.SUPPRESS, help=text, **options)
     _add_data(verb)
-    text = "writes PATH.csv and PATH_updates.csv (default: %(default)s)"
+    text = "writes PATH.csv, PATH_updates.csv and, with --jobs, PATH_runs.csv (default: %(default)s)"
     verb.add_argument("--output", type=path, default="figures/benchmark", metavar="PATH", help=text)
 
 

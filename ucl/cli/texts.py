@@ -167,3 +167,9 @@ CHECK = f"""Read data sets completely and show their contents.
 
 OTHER_DATA = """A name with -lt at the end is the long-tailed version. Instead of a name you can give a path to an .npz
 in MedMNIST's layout or to a folder of class folders, or your own function as package.module:function."""
+
+BENCHMARK_EXAMPLES = """examples:
+  ucl benchmark                                        all methods of the paper, on noise
+  ucl benchmark --methods ER BI 'BI refresh=2' 'BI scoring_batchnorm=train' --memory-sizes 500
+  ucl benchmark --dataset cifar10-lt --memory-sizes 200 --methods BI 'BI refresh=2' --jobs 1 16
+                                                       also whole runs, 1 and 16 at a time: runs per hour"""
