@@ -5,18 +5,19 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from made_up import frame, matrix, one_row, record_of
 from scipy import stats
 
-from ucl import Config
+from ucl import Config, grid, plots
+from ucl.config import unique
 from ucl.evidence import paper
 from ucl.evidence.effects import Interval
 from ucl.evidence.hypotheses import COMPARISONS, MARGINS, PLANNED, judged, verdict
-from ucl.records import Reading
+from ucl.records import Reading, as_table
 
-PROTOCOL = (Path(__file__).resolve().parents[1] / "figures" / "PROTOCOL.md").read_text(encoding="utf-8")
+FIGURES = Path(__file__).resolve().parents[1] / "figures"
+PROTOCOL = (FIGURES / "PROTOCOL.md").read_text(encoding="utf-8")
 REDRAW = dict(population="class-balanced", class_balancing="redraw")
 ER = dict(population="reservoir")
 
@@ -48,14 +49,31 @@ def test_the_plan_is_that_of_the_protocol():
             if text:
                 first, last = map(int, text.split(" to "))
                 planned[name][dataset, int(size)] = range(first, last + 1)
+    decisive = r"Streams, memory sizes, seeds: (.*?)\. All are new"
+    (text,) = re.findall(decisive, " ".join(PROTOCOL.split()))
+    streams = re.findall(r"(\S+) (\d+), seeds (\d+) to (\d+)", text)
+    planned["everything rescored"] = {(name, int(m)): range(int(one), int(last) + 1) for name, m, one, last in streams}
     assert planned == PLANNED
+
+
+def test_the_grid_of_the_decisive_experiment_is_its_plan():
+    plans = [plan for plan in COMPARISONS if plan.runs == "everything rescored"]
+    memories = unique(config for plan in plans for config in (plan.comparison.one, plan.comparison.other))
+    planned = {
+        memory.replace(dataset=dataset, memory_size=size, seed=seed, readings=True).key
+        for (dataset, size), seeds in PLANNED["everything rescored"].items()
+        for seed in seeds
+        for memory in memories
+    }
+    asked = [config.key for config in grid(FIGURES / "decisive.yaml")]
+    assert {*asked} == planned and len(asked) == 100
 
 
 def test_the_hypotheses_and_margins_are_those_of_the_protocol():
     f, a = map(float, re.search(r"Margin of equivalence.*: (\d+) points in F, (\d+) points in A", PROTOCOL).groups())
     assert {"F": f, "A": a} == MARGINS
     assert {comparison.hypothesis for comparison in COMPARISONS if comparison.expected} == {
-        name for name, *_ in rows_of("Hypotheses")
+        name for heading in ("Hypotheses", "The decisive experiment") for name, *_ in rows_of(heading)
     }
 
 
@@ -99,8 +117,40 @@ def test_the_table_has_the_papers_difference_and_each_stream_besides_the_protoco
     assert np.isnan(readings["published"]) and readings["against_paper"] == ""
 
 
+def decisive_runs(changes, processors):
+    """The runs of the decisive experiment on CIFAR-10, seeds from 60: F of BI differs from that of all others."""
+    other = [ER, dict(population="class-balanced"), dict(score="EN")]
+    other.append(dict(score="ucl.scorers:uniform", smoothing=1e-9, refresh=2))
+    for seed, (change, processor) in enumerate(zip(changes, processors, strict=True), 60):
+        base = Config(dataset="cifar10", memory_size=500, seed=seed)
+        for memory in other:
+            yield record(base.replace(**memory), f=0.3, environment={"processor": "p"})
+        yield record(base.replace(score="BI"), f=0.3 + change, environment={"processor": processor})
+
+
+def test_a_seed_of_the_decisive_experiment_counts_if_all_its_runs_are_of_one_processor():
+    changes = [-0.1, -0.12, -0.11, 0.5, 0.5]
+    *runs, last = decisive_runs(changes, ["p", "p", "p", "q", "p"])  # Seed 63 is split, and seed 64 lacks a run.
+    table = judged(frame(*runs))
+    expected = stats.ttest_1samp([100 * change for change in changes[:3]], 0).confidence_interval(0.95)
+    for hypothesis, other in (("D1", "ER"), ("D3", "kept uniform"), ("D3", "CBR")):
+        rows = table[(table["hypothesis"] == hypothesis) & (table["other_memory"] == other)]
+        row = overall(rows, reading="running", metric="F")
+        assert (row["n"], row["planned"], row["mean"]) == (3, 20, pytest.approx(-11))
+        assert (row["low"], row["high"]) == pytest.approx((expected.low, expected.high))
+        assert row["verdict"] == ("" if other == "CBR" else "holds")
+    d1 = overall(table, hypothesis="D1", reading="running", metric="F")
+    printed = paper.printed_difference(("cifar10", 500), "BI bottom", "ER", "F")
+    assert d1["published"] == pytest.approx(printed) and d1["against_paper"] == "excluded"
+    assert overall(table, hypothesis="D2", reading="running", metric="F")["verdict"] == "fails"
+    drawn = {x for line in plots.effects.decisive(table).axes[0].lines for x in line.get_xdata()}
+    assert {d1["mean"], d1["low"], d1["high"], d1["published"]} <= drawn
+    complete = judged(frame(*runs, last))
+    assert overall(complete, hypothesis="D1", reading="running", metric="F")["n"] == 4
+
+
 def test_without_records_there_is_no_verdict():
-    table = judged(pd.DataFrame(columns=["label", "record"]))
+    table = judged(as_table([]))
     assert len(table) == len(COMPARISONS) and set(table["verdict"]) == {""} and set(table["n"]) == {0}
 
 
@@ -117,6 +167,10 @@ def test_without_records_there_is_no_verdict():
         ("as much", "A", (-2.9, 2.9), "holds"),
         ("as much", "A", (3.1, 9), "refuted"),
         ("as much", "F", (-9, -5.1), "refuted"),
+        ("less", "F", (-9, -0.1), "holds"),
+        ("less", "F", (-3, -0.1), "holds"),  # The protocol says first when a hypothesis holds.
+        ("less", "F", (-4.9, 9), "fails"),
+        ("less", "F", (-5.1, 0.1), "open"),
         ("", "F", (-3, -1), ""),
         ("lower", "F", (np.nan, np.nan), ""),
     ],

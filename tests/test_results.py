@@ -43,7 +43,9 @@ def committed():
 
 @cache
 def full():
-    return pages.in_full(results.of_one_version(committed()), pd.read_csv(FIGURES / "leaderboard_costs.csv"))
+    measured = pd.concat([committed(), ucl.load_records(FIGURES / "decisive")], ignore_index=True)
+    used = results.of_one_version(committed())
+    return pages.in_full(used, results.of_one_version(measured), pd.read_csv(FIGURES / "leaderboard_costs.csv"))
 
 
 def runs(label, dataset, memory_size, **fields):
@@ -77,7 +79,7 @@ def test_the_committed_files_are_those_of_the_records(tmp_path, monkeypatch):
     for name in computed:
         one, other = (pd.read_csv(folder / f"{name}.csv") for folder in (FIGURES, tmp_path / "figures"))
         pd.testing.assert_frame_equal(one, other)
-    for name in ("effects", "effects_er", "leaderboard"):
+    for name in ("effects", "effects_er", "leaderboard", "decisive"):
         assert (tmp_path / "figures" / f"{name}.png").is_file()
     shown = {name for page in PAGES for name in re.findall(r"<!-- (\w+) -->", page.read_text(encoding="utf-8"))}
     assert shown == set(tables) - {"remedies", "selections"}
@@ -183,6 +185,9 @@ def test_the_facts_count_records_devices_and_pairs():
     hours = sum(record.timing["total"] * record.environment["threads"] for record in on_cpus) / 3600
     of_f = full()["effects"].query("metric == 'F'")
     assert facts["records"] == len(committed()) == len(on_cpus) + facts["records from a GPU"]
+    cells = full()["coverage"].query("selection != ''")
+    n_seeds = [n >= 3 for n in cells["everything rescored"]]
+    assert facts["cells of a score with three seeds with these settings"] == f"{sum(n_seeds)} of {len(cells)}"
     assert facts["core hours on CPUs"] == f"{hours:.0f}"
     assert facts["pairs that join two kinds of processor"] == (of_f["n"] - of_f["same_processor"]).sum()
 

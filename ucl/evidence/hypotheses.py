@@ -9,12 +9,14 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
-from ucl.catalogue import UNIFORM
+from ucl.catalogue import READINGS, UNIFORM
 from ucl.config import Config
-from ucl.evidence.effects import ALL_STREAMS, Interval, Stream, by_stream, differences
+from ucl.evidence.effects import ALL_STREAMS, PAIR, Interval, Stream, by_stream, differences
 from ucl.evidence.run_measures import COMPARATORS, SETTINGS, Comparison, sides
+from ucl.records.runs import matching
 
 PLANNED: dict[str, dict[Stream, range]] = {
     "readings": {
@@ -36,6 +38,12 @@ PLANNED: dict[str, dict[Stream, range]] = {
         ("cifar100", 1000): range(40, 44),
         ("cifar100-lt", 500): range(50, 54),
     },
+    "everything rescored": {
+        ("cifar10", 500): range(60, 65),
+        ("cifar10-lt", 200): range(70, 75),
+        ("cifar100", 1000): range(80, 85),
+        ("cifar100-lt", 500): range(90, 95),
+    },
 }
 """The seeds of each stream (data set and memory size), by group of runs."""
 MARGINS = {"F": 5.0, "A": 3.0}
@@ -47,6 +55,9 @@ _MEMORIES: dict[str, dict[str, Any]] = {
     "EN bottom, refresh=2": {"score": "EN", **SETTINGS["refresh=2"]},
     "BI bottom, refresh=2": {"score": "BI", **SETTINGS["refresh=2"]},
     "uniform, refresh=2": {"score": UNIFORM, **SETTINGS["refresh=2"]},
+    "BI bottom": {"score": "BI"},
+    "EN bottom": {"score": "EN"},
+    "kept uniform": {"score": UNIFORM, "smoothing": 1e-9, **SETTINGS["refresh=2"]},
 }
 
 
@@ -58,9 +69,9 @@ class PlannedComparison(NamedTuple):
         runs: a key of `PLANNED`.
         memory, other_memory: the names of both memories.
         reading, other_reading: the names of both readings; "running" is the test of the run itself.
-        metric: "A" or "F".
-        expected: "lower", "higher" or "as much"; "" for a comparison that does not judge the hypothesis and is only
-            reported.
+        metric: of `ucl.records.MEASURES`.
+        expected: "lower", "higher" or "as much"; "less" in the decisive experiment, which fails only above minus the
+            margin; "" for a comparison that does not judge the hypothesis and is only reported.
     """
 
     hypothesis: str
@@ -106,6 +117,19 @@ COMPARISONS = [
         PlannedComparison("H5", "readings", memory, memory, "memory+stream", "training", "A", "higher")
         for memory in ("ER", "CBR")
     ),
+    *(
+        PlannedComparison(name, "everything rescored", memory, other, reading, reading, metric, expected)
+        for name, memory, compared in (
+            ("D1", "BI bottom", ("ER",)),
+            ("D2", "EN bottom", ("ER",)),
+            ("D3", "BI bottom", ("kept uniform", "CBR")),
+            ("D4", "EN bottom", ("kept uniform", "CBR")),
+        )
+        for other in compared
+        for reading in ("running", *(name for name in READINGS if name not in ("training", "published test")))
+        for metric in ("F", "A", *(("best", "retained") if reading == "running" else ()))
+        for expected in ["less" if (reading, metric) == ("running", "F") and other != "CBR" else ""]
+    ),
 ]
 
 
@@ -120,19 +144,37 @@ def judged(records: pd.DataFrame) -> pd.DataFrame:
         NaN if it prints none), all in percentage points; verdict (see `verdict`); and by the wider one of both
         intervals against_paper (see `ucl.evidence.effects.against_paper`) and excludes_0.
     """
-    compared = [plan.comparison for plan in COMPARISONS]
+    compared, complete = [plan.comparison for plan in COMPARISONS], _complete(records)
     rows = []
     for plan, comparison, (runs, others) in zip(COMPARISONS, compared, sides(records, compared), strict=True):
-        pairs = differences(runs, others).dropna(subset=[plan.metric])
+        pairs = differences(runs, others, [plan.metric]).dropna()
+        if plan.runs == "everything rescored":
+            cells = zip(*(pairs[name] for name in PAIR), strict=True)
+            pairs = pairs[np.array([cell in complete for cell in cells], dtype=bool)]
         n_planned: dict[Any, int] = {stream: len(seeds) for stream, seeds in PLANNED[plan.runs].items()}
         for row in by_stream(pairs, plan.metric, comparison.printed(plan.metric)):
             overall = row["dataset"] == ALL_STREAMS
             if row["n"] or overall:
                 planned = sum(n_planned.values()) if overall else n_planned[row["dataset"], row["memory_size"]]
+                wider = Interval(row["low"], row["high"])
                 row |= {"against_paper": row["verdict"], "low": row["low_by_stream"], "high": row["high_by_stream"]}
-                row["verdict"] = verdict(plan.expected, plan.metric, Interval(row["low"], row["high"]))
+                judging = wider if plan.expected == "less" else Interval(row["low"], row["high"])
+                row["verdict"] = verdict(plan.expected, plan.metric, judging)
                 rows.append(plan._asdict() | row | {"detectable": row["detectable_by_stream"], "planned": planned})
     return pd.DataFrame(rows)[_COLUMNS].astype({"memory_size": "Int64"})
+
+
+def _complete(records: pd.DataFrame) -> set[tuple[str, int, int]]:
+    """The streams and seeds of the decisive experiment that have all of its memories on one kind of processor."""
+    plans = [plan for plan in COMPARISONS if plan.runs == "everything rescored"]
+    memories = {name for plan in plans for name in (plan.memory, plan.other_memory)}
+    experiments = [
+        Config(dataset=dataset, memory_size=size, **_MEMORIES[name])
+        for dataset, size in PLANNED["everything rescored"]
+        for name in memories
+    ]
+    runs = matching(records, experiments).groupby(list(PAIR))["processor"].agg(["size", "nunique"])
+    return {*runs.index[(runs["size"] == len(memories)) & (runs["nunique"] == 1)]}
 
 
 _COLUMNS = ["hypothesis", "memory", "other_memory", "reading", "other_reading", "metric", "expected", "dataset"]
@@ -146,11 +188,14 @@ def verdict(expected: str, metric: str, interval: Interval) -> str:
     Returns:
         "holds": the interval excludes 0 on the expected side, or is within the margin if "as much" is expected;
         "refuted": it excludes 0 on the other side, or lies beyond the margin; "undecided": neither; "" without an
-        interval or an expectation.
+        interval or an expectation. If "less" is expected, "holds": it lies below 0; otherwise "fails": it lies above
+        minus the margin; "open": neither.
     """
     low, high = interval
     if math.isnan(low) or not expected:
         return ""
+    if expected == "less":
+        return "holds" if high < 0 else "fails" if low > -MARGINS[metric] else "open"
     if expected == "as much":
         margin = MARGINS[metric]
         holds, refuted = -margin < low and high < margin, low > margin or high < -margin

@@ -8,9 +8,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from ucl.catalogue import PAPER_SCORES, RIVALS, method_and_selection
+from ucl.evidence.effects import ALL_STREAMS
+from ucl.evidence.hypotheses import MARGINS
 from ucl.evidence.leaderboard import AT_EQUAL_SECONDS
 from ucl.plots import rows
-from ucl.plots.style import COLORS, WIDTH, legend, styled
+from ucl.plots.style import COLORS, WIDTH, color, legend, styled
 
 _MARKERS = {"everything rescored": ("o", True), "refresh=2": ("o", False), "published settings": ("s", True)}
 
@@ -37,6 +39,41 @@ def forest(effects: pd.DataFrame) -> Figure:
     settings = list(dict.fromkeys(effects["setting"]))
     handles = [*(rows.mark(*_MARKERS[setting]) for setting in settings), rows.paper_mark()]
     legend(figure, handles, [*settings, "the paper"])
+    return figure
+
+
+@styled
+def decisive(judged: pd.DataFrame) -> Figure:
+    """F of BI and EN minus that of ER and of kept uniform, per stream and over all: mean and 95 % interval.
+
+    Hollow diamonds: the paper's difference. Dotted: the margin; an interval that lies right of it fails.
+
+    Args:
+        judged: see `ucl.evidence.hypotheses.judged`; the comparisons that expect "less" are shown.
+    """
+    shown, others = judged[judged["expected"] == "less"], ["ER", "kept uniform"]
+    names = [
+        dataset if dataset == ALL_STREAMS else f"{dataset} {size}"
+        for dataset, size in zip(shown["dataset"], shown["memory_size"], strict=True)
+    ]
+    # over all streams in the last row
+    streams = sorted({*names}, key=lambda name: (name == ALL_STREAMS, name))
+    figure, axes = plt.subplots(1, 2, figsize=(WIDTH, 1 + 0.4 * len(streams)), sharex=True, sharey=True)
+    for name, row in zip(names, shown.to_dict("records"), strict=True):
+        ax, y = axes[others.index(row["other_memory"])], streams.index(name)
+        at = y - 0.15 if row["memory"] == "BI bottom" else y + 0.15
+        rows.interval(ax, at, row, rows.REACH, color(row["memory"]), "o", True)
+        ax.plot(row["published"], at, "D", color="black", mfc="none", ms=4, alpha=0.7, zorder=4)
+    for ax, other in zip(axes, others, strict=True):
+        ax.axvline(0, color="black", lw=0.8)
+        ax.axvline(-MARGINS["F"], color="black", lw=0.8, ls=":")
+        ax.set_xlabel(f"difference in F\nfrom {other} [points]")
+        ax.tick_params(axis="y", length=0)
+    n = shown.groupby(names)["n"].max()
+    axes[0].set_yticks(range(len(streams)), [f"{name}, n = {n[name]}" for name in streams])
+    axes[0].set_ylim(len(streams) - 0.5, -0.5)
+    handles = [Line2D([], [], color=color(f"{score} bottom"), marker="o") for score in ("BI", "EN")]
+    legend(figure, [*handles, rows.paper_mark()], ["BI bottom", "EN bottom", "the paper"])
     return figure
 
 

@@ -23,17 +23,22 @@ from ucl.report import comparisons, costs, policies, results
 _MARKS = re.compile(r"(<!-- (\w+) -->\n).*?(<!-- /\2 -->)", re.DOTALL)
 
 
-def in_full(records: pd.DataFrame, times: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """The results in numbers, by the names of their CSV files; `times`: figures/leaderboard_costs.csv."""
-    means = results.means(records)
+def in_full(records: pd.DataFrame, measured: pd.DataFrame, times: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """The results in numbers, by the names of their CSV files.
+
+    Args:
+        records: figures/runs.
+        measured: these and figures/decisive, which is no part of the means and comparisons.
+        times: figures/leaderboard_costs.csv.
+    """
     groups = [comparisons.estimates(records, group).assign(table=name) for name, group in comparisons.GROUPS.items()]
     return {
         "comparisons": pd.concat(groups),
-        "coverage": results.coverage(means),
+        "coverage": results.coverage(results.means(measured)),
         "effects": results.effects(records),
-        "hypotheses": hypotheses.judged(records),
+        "hypotheses": hypotheses.judged(measured),
         "leaderboard": leaderboard.gaps(records, times),
-        "means": means,
+        "means": results.means(records),
     }
 
 
@@ -48,7 +53,7 @@ def tables(
 
     Args:
         records: all records, on any version of the images.
-        used: those on one version, see `ucl.report.results.of_one_version`.
+        used: those of figures/runs on one version, see `ucl.report.results.of_one_version`.
         networks: the planned ones of these under each reading, see `ucl.evidence.run_measures.by_reading`.
         full: see `in_full`.
         folder: figures, with the CSV files of notebooks and benchmarks.
@@ -61,14 +66,21 @@ def tables(
     compared = full["comparisons"]
     by_name = {name: compared[compared["table"] == name] for name in comparisons.GROUPS}
     by_name["advice"] = by_name["advice"].query("metric == 'A'")
+    judged = full["hypotheses"]
+    is_decisive = judged["hypothesis"].str.startswith("D")
+    decisive, planned = judged[is_decisive], judged[~is_decisive]
     return {
         **{name: comparisons.for_readers(table) for name, table in by_name.items()},
         "parts": results.parts_of_forgetting(networks),
         "facts": results.facts(records, full["coverage"], full["effects"]),
         "coverage": results.coverage_by_dataset(full["coverage"]),
         "as_in_the_paper": results.as_in_the_paper(full["means"]),
-        "hypotheses": results.hypotheses(full["hypotheses"].query("expected != ''")),
-        "hypotheses_reported": results.hypotheses(full["hypotheses"].query("expected == ''")),
+        "decisive": results.decisive(decisive.query("reading == 'running'")),
+        "decisive_readings": results.decisive(decisive.query("reading != 'running' and dataset == 'all streams'")).drop(
+            columns=["stream", "verdict"]
+        ),
+        "hypotheses": results.hypotheses(planned.query("expected != ''")),
+        "hypotheses_reported": results.hypotheses(planned.query("expected == ''")),
         "claims": results.claims(csv("claims")),
         "choices": results.with_differences(used, results.CHOICES),
         "groupnorm": results.with_differences(used, results.WITHOUT_BATCHNORM),
@@ -95,9 +107,12 @@ def write(checkout: Path) -> dict[str, pd.DataFrame]:
         The tables, see `tables`.
     """
     folder = checkout / "figures"
-    records = load_records(folder / "runs")
-    used = results.of_one_version(records)
-    networks, full = by_reading(results.planned(used)), in_full(used, pd.read_csv(folder / "leaderboard_costs.csv"))
+    stores = ["runs", "decisive"]
+    records = pd.concat([load_records(folder / name) for name in stores], keys=stores)
+    measured = results.of_one_version(records)
+    used = measured.loc["runs"]
+    full = in_full(used, measured, pd.read_csv(folder / "leaderboard_costs.csv"))
+    networks = by_reading(results.planned(used))
     for name, table in full.items():
         table.to_csv(folder / f"{name}.csv", index=False, float_format="%.4f")
     for comparator, name in {"CBR": "effects", "ER": "effects_er"}.items():
@@ -105,6 +120,7 @@ def write(checkout: Path) -> dict[str, pd.DataFrame]:
         plots.save(plots.effects.forest(of_one), folder / name)
     plots.save(plots.readings.tested_again(networks), folder / "finding")
     plots.save(plots.effects.leaderboard(full["leaderboard"]), folder / "leaderboard")
+    plots.save(plots.effects.decisive(results.with_the_wider_interval(full["hypotheses"])), folder / "decisive")
     tables_by_name = tables(records, used, networks, full, folder)
     for page in (checkout / "README.md", folder / "RESULTS.md", folder / "APPENDIX.md"):
         page.write_text(with_tables(page.read_text(encoding="utf-8"), tables_by_name), encoding="utf-8")

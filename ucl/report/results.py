@@ -17,6 +17,7 @@ from ucl.evidence.effects import ALL_STREAMS, NUMBERS, PAIR, differences, effect
 from ucl.evidence.hypotheses import PLANNED
 from ucl.evidence.run_measures import COMPARATORS, SETTINGS, measures
 from ucl.evidence.table_formats import mean_and_std, signed, with_interval
+from ucl.evidence.tables import verdict
 from ucl.records import MEASURES, failures
 from ucl.report.comparisons import BI, GROUPNORM
 
@@ -100,6 +101,7 @@ def facts(records: pd.DataFrame, cells: pd.DataFrame, differences: pd.DataFrame)
         differences: see `effects`.
     """
     stored, counts = list(records["record"]), cells[list(SETTINGS)].fillna(0) > 0
+    scored = cells.loc[cells["selection"] != "", "everything rescored"]
     on_cpus = [record for record in stored if record.environment["device"] == "cpu"]
     hours = sum(record.timing["total"] * record.environment.get("threads", 1) for record in on_cpus) / 3600
     pairs, dates = differences[differences["metric"] == "A"], sorted(record.date[:10] for record in stored)
@@ -108,6 +110,7 @@ def facts(records: pd.DataFrame, cells: pd.DataFrame, differences: pd.DataFrame)
         "cells of the paper's Tables 1 to 3": len(cells),
         "cells with runs": int(counts.any(axis=1).sum()),
         "cells with runs with the settings of the paper's text": int(counts["everything rescored"].sum()),
+        "cells of a score with three seeds with these settings": f"{(scored >= 3).sum()} of {len(scored)}",
         "records": len(stored),
         "records of seeds measured before PROTOCOL.md (exploratory)": n_exploratory(records),
         "records from a GPU": len(stored) - len(on_cpus),
@@ -206,8 +209,9 @@ def as_in_the_paper(measured: pd.DataFrame) -> pd.DataFrame:
     """In how many cells of `means` A and F differ from the paper's by at most the sum of both standard deviations."""
     cells = measured[(measured["n"] > 1) & measured["published_A"].notna()].copy()
     for metric in "AF":
-        spread = cells[f"{metric}_std"] + cells[f"published_{metric}_std"]
-        cells[f"near in {metric}"] = (cells[metric] - cells[f"published_{metric}"]).abs() <= spread
+        numbers = {"std": cells[f"{metric}_std"], "published_std": cells[f"published_{metric}_std"]}
+        numbers["difference"] = cells[metric] - cells[f"published_{metric}"]
+        cells[f"near in {metric}"] = verdict(pd.DataFrame(numbers)) == "near"
     selection = [method_and_selection(label)[1] for label in cells["method"]]
     cells["methods"] = [
         f"scores, {name}" if name else label for name, label in zip(selection, cells["method"], strict=True)
@@ -274,9 +278,7 @@ def hypotheses(judged: pd.DataFrame) -> pd.DataFrame:
     """The comparisons of `ucl.evidence.hypotheses.judged` over all streams, and on how many the interval excludes 0."""
     names = ["hypothesis", "memory", "other_memory", "reading", "other_reading", "metric"]
     single = judged[judged["dataset"] != ALL_STREAMS].groupby(names)["excludes_0"].agg(["sum", "size"])
-    overall = judged[judged["dataset"] == ALL_STREAMS].join(single, on=names)
-    overall["low"] = overall[["low", "low_by_seed"]].min(axis=1)  # the wider one of both intervals
-    overall["high"] = overall[["high", "high_by_seed"]].max(axis=1)
+    overall = with_the_wider_interval(judged[judged["dataset"] == ALL_STREAMS]).join(single, on=names)
     rows = [
         {
             "": row["hypothesis"],
@@ -292,6 +294,39 @@ def hypotheses(judged: pd.DataFrame) -> pd.DataFrame:
         }
         for row in overall.to_dict("records")
     ]
+    return pd.DataFrame(rows)
+
+
+def with_the_wider_interval(judged: pd.DataFrame) -> pd.DataFrame:
+    """Rows of `ucl.evidence.hypotheses.judged` whose low and high are those of the wider one of both intervals."""
+    low, high = judged[["low", "low_by_seed"]].min(axis=1), judged[["high", "high_by_seed"]].max(axis=1)
+    return judged.assign(low=low, high=high)
+
+
+def decisive(judged: pd.DataFrame) -> pd.DataFrame:
+    """Differences of the decisive experiment as text, a row per stream and one over all; F is judged."""
+    cell = ["hypothesis", "memory", "other_memory", "reading", "dataset", "memory_size"]
+    rows = []
+    for _, group in with_the_wider_interval(judged).groupby(cell, sort=False, dropna=False):
+        of_metric = {row["metric"]: row for row in group.to_dict("records")}
+        f = of_metric["F"]
+        overall, incomplete = f["dataset"] == ALL_STREAMS, "incomplete" if f["n"] < f["planned"] else ""
+        intervals = {
+            f"{metric} [95 %]": with_interval(row["mean"], row["low"], row["high"]) for metric, row in of_metric.items()
+        }
+        rows.append(
+            {
+                "": f["hypothesis"],
+                "difference": _name(f),
+                "stream": "all" if overall else f"{f['dataset']} {f['memory_size']}",
+                "n of planned": f"{f['n']} of {f['planned']}",
+                "F [95 %]": intervals.pop("F [95 %]"),
+                "verdict": ", ".join(filter(None, [f["verdict"], incomplete])) if overall and f["expected"] else "",
+                "F, paper": signed(f["published"]),
+                "against the paper": f["against_paper"],
+                **intervals,
+            }
+        )
     return pd.DataFrame(rows)
 
 
