@@ -21,6 +21,7 @@ from ucl.catalogue import SCORES as ROWS
 from ucl.config import Config
 from ucl.errors import InputError
 from ucl.models import OwnNetwork, SlimResNet18
+from ucl.models.passes import in_evaluation_mode
 from ucl.scorers import (
     SCORES,
     Scorer,
@@ -245,6 +246,18 @@ def test_scoring_leaves_the_model_as_it_was(how, training):
     assert all(module.training is training for module in model.modules())
     assert all(weight.grad is None and weight.requires_grad for weight in model.parameters())
     assert torch.equal(torch.get_rng_state(), drawn)
+
+
+@pytest.mark.parametrize("view_draws", ["image", "batch"])
+def test_logits_are_those_of_all_views_although_equal_views_share_a_pass(view_draws):
+    model, images = copy_of(SETTLED()), pictures(40)
+    logits_PNC = passes(seed=3, view_draws=view_draws).logits(model, [images])
+    parameters = views.draw(1 if view_draws == "batch" else 40, 28, torch.Generator().manual_seed(3))
+    views_PNCHW = views.apply(images / 255, parameters, torch.tensor(MEAN))
+    network = in_evaluation_mode(model, torch.float32)
+    with torch.no_grad():
+        every = [network.logits(model.normalize(view_NCHW)) for view_NCHW in views_PNCHW]
+    torch.testing.assert_close(logits_PNC, torch.stack(every), rtol=1e-5, atol=1e-6)
 
 
 @torch.no_grad()

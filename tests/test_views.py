@@ -229,6 +229,15 @@ def test_an_images_views_do_not_depend_on_its_neighbours(size):
     assert torch.equal(views.apply(images[order], parameters[order], FILL), together[:, order])
 
 
+def test_views_that_are_not_applied_equal_each_other():
+    parameters = drawn(50)
+    views_KF = views.apply(noise(50), parameters).flatten(0, 1).flatten(1)
+    first_PN = views.first_equal(parameters, 50)
+    assert torch.equal(views_KF[first_PN.flatten()], views_KF)
+    n_plain = (~parameters.applied.bool()).sum(1)
+    assert len(first_PN.unique()) == 12 * 50 - int((n_plain - 1).clamp_min(0).sum())
+
+
 def test_draws_continue_where_the_generator_was():
     generator = torch.Generator().manual_seed(0)
     parts = [views.draw(n, 32, generator) for n in (3, 5)]

@@ -97,6 +97,17 @@ class FoldedNetwork:
         return torch.cat([self.one_pass(part) for part in self._chunks(x_NCHW)])
 
     @torch.no_grad()
+    def shared_logits(self, x_KCHW: Tensor, shared_N: Tensor) -> Tensor:
+        """`logits(x_KCHW[shared_N])`, (N, C), with one pass per image of x_KCHW.
+
+        On a CPU they are equal bit for bit: the rounding of a linear layer depends on the number of its rows, that of a
+        convolution does not, so only features are shared.
+        """
+        features_KF = torch.cat([self._features(part) for part in self._chunks(x_KCHW)])
+        rows = features_KF[shared_N].split(chunk_size(x_KCHW, self.rate))
+        return torch.cat([self._head(part) for part in rows])
+
+    @torch.no_grad()
     def one_pass(self, x_NCHW: Tensor) -> Tensor:
         """Logits (N, C), float32, of normalised images, all in one pass."""
         return self._head(self._features(x_NCHW))

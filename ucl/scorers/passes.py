@@ -15,7 +15,7 @@ from ucl.fields import check_fields
 from ucl.machine.cuda_graphs import Graphed
 from ucl.machine.determinism import restored_draws, seeded_draws
 from ucl.models import Network, to_unit
-from ucl.models.folded import images_at_once
+from ucl.models.folded import FoldedNetwork, images_at_once
 from ucl.models.passes import in_evaluation_mode, in_training_mode
 from ucl.scorers import views
 
@@ -98,11 +98,19 @@ class ScoringPasses:
                 logits_of_draws.append(self._graphed(model, images_NCHW, *tensors))
         return torch.cat(logits_of_draws)
 
-    def _logits_of_draw(self, model: Network, images_NCHW: Tensor, *parameters: Tensor) -> Tensor:
-        """Logits (P, N, C) of the views with these parameters."""
-        network = in_evaluation_mode(model, self.dtype)
-        inputs = self._view_inputs(model, images_NCHW, views.ViewParameters(*parameters))
-        logits = [network.logits(x_PNCHW.flatten(0, 1)).unflatten(0, x_PNCHW.shape[:2]) for x_PNCHW in inputs]
+    def _logits_of_draw(self, model: Network, images_NCHW: Tensor, *tensors: Tensor) -> Tensor:
+        """Logits (P, N, C) of the views with these parameters; on a CPU, equal views of an image share a pass."""
+        network, parameters = in_evaluation_mode(model, self.dtype), views.ViewParameters(*tensors)
+        # On a GPU the host would wait for the number of passes. A user's network may draw in evaluation mode.
+        logits, inputs = [], self._view_inputs(model, images_NCHW, parameters)
+        for part, x_PNCHW in zip(self.parts(images_NCHW), inputs, strict=True):
+            x_KCHW, size = x_PNCHW.flatten(0, 1), x_PNCHW.shape[:2]
+            if x_KCHW.device.type == "cpu" and isinstance(network, FoldedNetwork):
+                distinct, shared = views.first_equal(parameters[part], size[1]).unique(return_inverse=True)
+                logits_KC = network.shared_logits(x_KCHW[distinct], shared.flatten())
+            else:
+                logits_KC = network.logits(x_KCHW)
+            logits.append(logits_KC.unflatten(0, size))
         return torch.cat(logits, 1)
 
     def _training_mode_logits(

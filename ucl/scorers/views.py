@@ -27,7 +27,7 @@ VIEWS: tuple[str, ...] = (
     "brightness", "perspective", "affine", "resized crop", "invert",
 )  # fmt: skip
 """The names of the 12 views, in the paper's order."""
-
+_BY_CHANCE = [2, 3, 8, 11]  # views that are applied to half of the images, in the order of `ViewParameters.applied`
 
 _COLUMNS = (4, 4, 4, 1, 2, 1, 8, 10, 10, 2)  # How many uniform numbers an image needs, in the order of `_parameters`.
 
@@ -266,6 +266,18 @@ def apply(images: Tensor, parameters: ViewParameters, fill: Tensor | Sequence[fl
     torch.lerp(images, views[8], perspective, out=views[8])
     views[10] = warped[1]
     return views
+
+
+def first_equal(parameters: ViewParameters, n: int) -> Tensor:
+    """For each view of n images, the first view that equals it, (12, n): indices into the flattened views.
+
+    The horizontal and vertical flip, the perspective and the inversion are the image itself if they are not applied.
+    """
+    first = torch.arange(len(VIEWS) * n, device=parameters.applied.device).view(len(VIEWS), n)
+    by_chance, is_plain = first[_BY_CHANCE], ~parameters.applied.bool().T
+    plain = torch.where(is_plain, by_chance, len(VIEWS) * n).amin(0)
+    first[_BY_CHANCE] = torch.where(is_plain, plain, by_chance)
+    return first
 
 
 def _planes(coefficients: Tensor, at: Tensor) -> Tensor:
