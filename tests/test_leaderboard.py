@@ -12,7 +12,7 @@ from scipy import stats
 from test_hypotheses import record
 
 from ucl import Config, InputError, catalogue, plots
-from ucl.benchmarks.measure import _config, _expanded
+from ucl.benchmarks.measure import _configs
 from ucl.cli.parser import parser
 from ucl.config import unique
 from ucl.evidence import paper
@@ -181,18 +181,17 @@ def test_the_picture_has_a_row_per_policy_except_cbr_the_highest_accuracy_first(
 
 def test_the_benchmark_understands_every_name_and_times_that_policy():
     assert len(TO_TIME) == len(POLICIES) - 1  # BI top has the same cost as BI bottom.
-    for name in TO_TIME:
-        built = _config(name, 40, dataset="bloodcell")
+    for name, built in _configs(TO_TIME, memory_size=40, dataset="bloodcell").items():
         assert benchmark_name(built) == name and built.key in {one.key for one in planned()}
     with pytest.raises(InputError):
-        _config("CRB updates=2", 40)
+        _configs(["CRB updates=2"], memory_size=40)
 
 
 def test_the_makefile_times_every_policy_of_the_leaderboard():
     recipe = (ROOT / "Makefile").read_text().partition("leaderboard-costs: install\n")[2].partition("\n\n")[0]
     command = shlex.split(recipe.replace("\\\n", " ").partition("/ucl ")[2].partition("\n")[0])
     options = parser().parse_args(command)
-    assert options.methods == ["leaderboard"] and list(_expanded(options.methods)) == TO_TIME
+    assert options.methods == ["leaderboard"] and list(_configs(options.methods)) == TO_TIME
     assert [(options.dataset, size) for size in options.memory_sizes] == [("bloodcell", 40)]
     assert recipe.endswith(f"cp {options.output}.csv figures/")
     assert Path(options.output).name == "leaderboard_costs"
