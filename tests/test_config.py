@@ -267,7 +267,7 @@ def test_a_key_changes_with_each_field_that_can_change_the_result_and_with_no_ot
     if config.boundaries != "blurry":
         idle = idle | {"disjoint"} | ({"blur"} if config.boundaries == "clear" else set())
     if config.method != "agem":
-        idle = idle | {"reference_batch"}
+        idle = idle | {"reference_batch", "projected"}
     if config.score == "MC" and config.uses_scores:
         idle = idle | VIEWS
     assert config.idle.keys() == idle and set(config.idle.values()) <= config.relevant.keys()

@@ -38,6 +38,7 @@ METHODS_OF_THE_TABLES = {
     "ER": dict(population="reservoir"),
     "CBR": dict(population="class-balanced"),
     "A-GEM": dict(method="agem"),
+    "A-GEM of replay": dict(method="agem", projected="replay"),
     "BI bottom": dict(score="BI", selection="bottom"),
     "BI top": dict(score="BI", selection="top"),
 }

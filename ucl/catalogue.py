@@ -257,7 +257,7 @@ METHODS = _named(
     Method("agem", "A-GEM: the batch gradient, projected so that it never opposes a memory gradient "
            "(Chaudhry et al., 2019)",
            "ucl.methods.replay:AGEM", label="A-GEM", rank=3, colour=_PURPLE, dash="-", in_paper=True,
-           uses=("reference_batch",)),
+           uses=("reference_batch", "projected")),
     Method("finetune", "plain SGD on the stream, no memory",
            "ucl.methods.replay:Finetune", label="Finetune", rank=4, colour=_GREY, in_paper=True, has_memory=False,
            dash=(0, (2, 3))),  # wide gaps: A-GEM's line is often just below it

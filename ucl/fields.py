@@ -98,6 +98,11 @@ class Fields:
     reference_batch: int = _field(0, range(0, 10_000_001),
         "memory samples of agem's reference gradient, or all eligible ones if fewer; 0 is as many as batch_size; its "
         "authors' code has 256")
+    projected: str = _field("batch", {
+        "batch": "that of the batch, as published",
+        "replay": "that of the batch and the reference's memory samples together, as er has it: a reading of the "
+                  "paper's rows"},
+        "the gradient that agem projects")
     augmentation: str = _field("none",
         {"none": "the images as they are", "randaugment": "a random operation per image (Cubuk et al., 2020)"},
         "of batch and memory samples before each training step; with several updates, repeated augmented rehearsal "

@@ -41,21 +41,31 @@ class AGEM(Method):
         *arguments, **named: those of `Method`.
         reference_batch: number of memory samples whose gradient is the reference, or all of earlier tasks if these are
             fewer; 0 is as many as the batch has images. The authors' code (`facebookresearch/agem`) takes 256.
+        projected: the gradient that is projected: that of the "batch", or of "replay", where the memory samples are
+            learnt with the batch as in `ExperienceReplay`. Their own gradient, of a separate pass, remains the
+            reference. Replay is our reading of the paper's A-GEM rows, which are close to those of ER; the paper does
+            not describe it.
     """
 
     _reference_batch: int
+    _projected: str
 
-    def __init__(self, *arguments: Any, reference_batch: int = 0, **named: Any) -> None:
-        check_fields(reference_batch=reference_batch)
+    def __init__(self, *arguments: Any, reference_batch: int = 0, projected: str = "batch", **named: Any) -> None:
+        check_fields(reference_batch=reference_batch, projected=projected)
         super().__init__(*arguments, **named)
         self._reference_batch = reference_batch
+        self._projected = projected
 
     def replay(self, batch: Batch, buffer: Buffer | None) -> tuple[Tensor, Tensor] | None:
         """The memory samples of the reference gradient."""
         return self.drawn(self._reference_batch or len(batch), batch.task, buffer)
 
     def update(self, model: Network, batch: Batch, buffer: Buffer | None) -> None:
-        self._step(model, batch.images, batch.labels, *(self.replay(batch, buffer) or ()))
+        replay = self.replay(batch, buffer)
+        learnt = batch.images, batch.labels
+        if replay is not None and self._projected == "replay":
+            learnt = torch.cat([learnt[0], replay[0]]), torch.cat([learnt[1], replay[1]])
+        self._step(model, *learnt, *(replay or ()))
 
     @staticmethod
     def step(lr: float, model: Network, images: Tensor, labels: Tensor, *replay: Tensor) -> None:
