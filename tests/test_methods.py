@@ -175,7 +175,7 @@ def test_agems_reference_has_as_many_samples_as_asked_for_or_all_of_earlier_task
 
 @pytest.mark.parametrize("opposes", [True, False])
 def test_agem_projects_the_gradient_of_replay_and_is_experience_replay_where_nothing_opposes(opposes):
-    """A network that has learnt the memory gets its images with other labels; a new one, mirrored with the same labels."""
+    """A network that has learnt the memory gets its images with other labels; a new one gets the same labels."""
     images, labels = (EARLIER.images, [2, 3, 2, 3, 3, 2]) if opposes else (EARLIER.images.flip(-1), [0, 1, 0, 1, 0, 1])
     batch, memory = new_batch(2, labels, task=1, images=images), memory_of(EARLIER)
     start, _ = learnt(Finetune, *([EARLIER] * 20 if opposes else []))
