@@ -83,6 +83,7 @@ def tables(
         "hypotheses_reported": results.hypotheses(planned.query("expected == ''")),
         "claims": results.claims(csv("claims")),
         "choices": results.with_differences(used, results.CHOICES),
+        "agem": results.projections(used),
         "groupnorm": results.with_differences(used, results.WITHOUT_BATCHNORM),
         "methods": policies.methods(),
         "leaderboard": policies.leaderboard(leaderboard.standings(used, csv("leaderboard_costs")), full["leaderboard"]),

@@ -238,6 +238,28 @@ def with_differences(records: pd.DataFrame, experiments: Mapping[str, Config]) -
     return pd.DataFrame([row for row in rows if row["n"]], columns=list(rows[0]))
 
 
+def projections(records: pd.DataFrame) -> pd.DataFrame:
+    """A and F of A-GEM, which projects the gradient of the batch or of replay, and of ER, at the same seeds."""
+    methods: dict[str, dict[str, Any]] = {
+        "A-GEM": {"method": "agem"},
+        "A-GEM, `projected=replay`": {"method": "agem", "projected": "replay"},
+        "ER": COMPARATORS["ER"],
+    }
+    rows = []
+    for stream in (("bloodcell", 40), ("cifar10", 500), ("cifar100", 1000)):
+        dataset, size = stream
+        tables = measures(records, [Config(dataset=dataset, memory_size=size, **fields) for fields in methods.values()])
+        seeds = set.intersection(*(set(runs["seed"]) for runs in tables))
+        for name, runs in zip(methods, tables, strict=True):
+            runs = runs[runs["seed"].isin(seeds)]
+            row = {"stream": f"{dataset} {size}", "": name, "n": len(runs)}
+            for metric in "AF":
+                row[metric] = mean_and_std(runs[metric])
+                row[f"{metric}, paper"] = paper.printed(stream, name.partition(",")[0], metric)
+            rows.append(row)
+    return pd.DataFrame([row for row in rows if row["n"]], columns=list(rows[0]))
+
+
 def parts_of_forgetting(table: pd.DataFrame) -> pd.DataFrame:
     """A, F and its parts of BI's networks with both statistics, and of networks of ER and CBR redraw.
 

@@ -86,7 +86,8 @@ def load(name: str, root: str | Path | None = None, image_size: int | None = Non
             called, arrays = path.resolve().name, read_folder(path, image_size or 32, folder)
         else:
             called, arrays = path.stem if is_path(plain) else plain, read_npz(path)
-            class_names = list(medmnist_sets().get(called, {"label": {}})["label"].values())
+            if called not in CIFAR and sizes_of(called):
+                class_names = list(medmnist_sets()[called]["label"].values())
         data = as_dataset(called, arrays, folder, class_names)
     if image_size not in (None, data.image_size):
         raise InputError("image_size", image_size, f"{name} has {data.image_size} pixels per side; give that or none")
