@@ -30,8 +30,7 @@ class ERACE(Method):
         replay = self.drawn(len(batch), None, buffer)
         self._step(model, batch.images, batch.labels, *(replay or ()))
 
-    @staticmethod
-    def step(lr: float, model: Network, images: Tensor, labels: Tensor, *replay: Tensor) -> None:
+    def step(self, lr: float, model: Network, images: Tensor, labels: Tensor, *replay: Tensor) -> None:
         """Descend along the gradient of the sum of both losses; `replay` is a memory batch, or empty."""
         loss = F.cross_entropy(over_own_classes(model(images), labels), labels)
         if replay:

@@ -67,8 +67,7 @@ class AGEM(Method):
             learnt = torch.cat([learnt[0], replay[0]]), torch.cat([learnt[1], replay[1]])
         self._step(model, *learnt, *(replay or ()))
 
-    @staticmethod
-    def step(lr: float, model: Network, images: Tensor, labels: Tensor, *replay: Tensor) -> None:
+    def step(self, lr: float, model: Network, images: Tensor, labels: Tensor, *replay: Tensor) -> None:
         """Descend along the projected gradient; `replay` has the images and labels of a memory batch, or is empty."""
         reference = gradient_of(model, *replay) if replay else None
         gradient = gradient_of(model, images, labels)
