@@ -160,6 +160,8 @@ def judged(records: pd.DataFrame) -> pd.DataFrame:
                 row |= {"against_paper": row["verdict"], "low": row["low_by_stream"], "high": row["high_by_stream"]}
                 judging = wider if plan.expected == "less" else Interval(row["low"], row["high"])
                 row["verdict"] = verdict(plan.expected, plan.metric, judging)
+                if overall and plan.expected == "less" and (pairs["dataset"].value_counts() > 1).sum() < len(n_planned):
+                    row["verdict"] = ""  # The protocol judges over all four streams.
                 rows.append(plan._asdict() | row | {"detectable": row["detectable_by_stream"], "planned": planned})
     return pd.DataFrame(rows)[_COLUMNS].astype({"memory_size": "Int64"})
 

@@ -26,8 +26,9 @@ NOTE = (
 SETTINGS_NOTE = (
     "Settings: empty, the paper's text, where every stored image of a batch's classes is rescored at each batch; "
     "refresh=2, two stored images per class; published settings, those of the reference implementation, but with all "
-    "test images of a long-tailed stream; there, all seeds count."
+    "test images of a long-tailed stream; there, all seeds count; projected=replay, A-GEM on the gradient of replay."
 )
+_SETTINGS = {**SETTINGS, "projected=replay": {"projected": "replay"}}  # the last one of A-GEM only
 _SELECTIONS = {"": "random", "top": "top", "step": "step", "bottom": "bottom"}  # in the paper's order
 
 
@@ -73,13 +74,13 @@ def with_published(records: pd.DataFrame, grid: str, **fields: Any) -> pd.DataFr
 
 
 def in_all_settings(records: pd.DataFrame, grid: str, seeds: Sequence[int]) -> pd.DataFrame:
-    """`with_published` with each of `SETTINGS`: what was measured, and a row without runs for each other cell.
+    """`with_published` with each of `_SETTINGS`: what was measured, and a row without runs for each other cell.
 
     Args:
         seeds: those that count; with published settings, which were planned for other seeds, all count.
     """
     at_seeds, parts = records[records["seed"].isin(seeds)], []
-    for name, fields in SETTINGS.items():
+    for name, fields in _SETTINGS.items():
         table = with_published(records if name == "published settings" else at_seeds, grid, **fields)
         other = table[(table["n"] > 0) & (table["settings"] != "")].assign(settings=name)
         parts.append(other if fields else table)
@@ -169,7 +170,7 @@ def save(table: pd.DataFrame, path: str | Path) -> Path:
     if "published_mean" in table:
         shown = layout(table).reset_index()
         grids = "; ".join(paper.GRIDS[name] for name in table["grid"].unique())
-        note = f"{grids}. {NOTE}" + (f" {SETTINGS_NOTE}" if set(table["settings"]) & set(SETTINGS) else "")
+        note = f"{grids}. {NOTE}" + (f" {SETTINGS_NOTE}" if set(table["settings"]) & set(_SETTINGS) else "")
     texts = {
         ".csv": lambda: table.to_csv(index=False, lineterminator="\n"),
         ".md": lambda: f"{note}\n\n{markdown(shown)}".lstrip(),
