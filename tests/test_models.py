@@ -348,7 +348,7 @@ def test_channels_of_zeros_change_no_logit(dtype, channels, monkeypatch):
     model = trained(channels=channels)
     x = model.normalize(pictures(9, channels, seed=5))
     expected = FoldedNetwork(model, dtype)
-    monkeypatch.setattr("ucl.models.folded._multiple_of_channels", lambda *_: 8)
+    monkeypatch.setattr("ucl.models.folded.multiple_of_channels", lambda *_: 8)
     filled = FoldedNetwork(model, dtype)
     assert expected.stem[0].shape[:2] == (20, channels) and filled.stem[0].shape[:2] == (24, 8)
     assert filled.features_and_logits(x)[0].shape == expected.features_and_logits(x)[0].shape

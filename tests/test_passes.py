@@ -105,7 +105,7 @@ def plain_passes_of_classes(model, x_PNCHW, sizes):
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("multiple", [1, 8])
 def test_classes_of_any_sizes_have_passes_of_their_own(chunk, channels, multiple, monkeypatch):
-    monkeypatch.setattr(passes, "_multiple_of_channels", lambda *_: multiple)
+    monkeypatch.setattr(passes, "multiple_of_channels", lambda *_: multiple)
     monkeypatch.setattr(passes, "_CHUNK_ON_CPU", chunk)
     sizes = [1, 6, 3]
     model = network(channels=channels)

@@ -66,7 +66,7 @@ class FoldedNetwork:
         self.rate = model.dropout_rate if dropout else 0.0
         on_cpu = model.mean.device.type == "cpu"
         self.fused = on_cpu and _has_fused_convolutions()
-        self._multiple = _multiple_of_channels(model.mean.device, dtype)
+        self._multiple = multiple_of_channels(model.mean.device, dtype)
         self.stem, self.blocks = in_blocks(model, self._fold(model))
         self.head = (model.linear.weight.clone(), model.linear.bias.clone())
 
@@ -158,7 +158,7 @@ class FoldedNetwork:
         return F.relu_(sum_NCHW.add_(F.conv2d(x_NCHW, weight, bias_C, stride, padding)))
 
 
-def _multiple_of_channels(device: torch.device, dtype: torch.dtype) -> int:
+def multiple_of_channels(device: torch.device, dtype: torch.dtype) -> int:
     """The number of which each layer's number of channels shall be a multiple.
 
     cuDNN pads channels by itself, but for that it copies the input of every layer.

@@ -12,12 +12,12 @@ from torch import Tensor
 
 from ucl.models.folded import (
     FoldedNetwork,
-    _multiple_of_channels,
     chunk_size,
     convolutions_and_norms,
     drop_,
     images_at_once,
     in_blocks,
+    multiple_of_channels,
 )
 from ucl.models.network import Network, in_mode
 from ucl.models.slim_resnet import SlimResNet18
@@ -156,7 +156,7 @@ class TrainingModeNetwork:
         self._head = (model.linear.weight.clone(), model.linear.bias.clone())
 
     def _layers(self, model: SlimResNet18) -> Iterator[_Layer]:
-        multiple = _multiple_of_channels(model.mean.device, self.dtype)
+        multiple = multiple_of_channels(model.mean.device, self.dtype)
         for conv, norm in zip(*convolutions_and_norms(model), strict=True):
             more_out, more_in = (-channels % multiple for channels in conv.weight.shape[:2])
             kernel = F.pad(conv.weight, (0, 0, 0, 0, 0, more_in, 0, more_out))
