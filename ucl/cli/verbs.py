@@ -54,9 +54,9 @@ def run(options: argparse.Namespace) -> int:
         cause = f"{deciding}={as_text(getattr(config, deciding))}"
         show_note(f"{name}={as_text(given[name])} has no effect: {cause}")
     store = RecordStore(options.store, options.data)
-    stored = store.lookup(config)
+    stored, is_new = store.lookup(config), False
     report_notes([stored])
-    record, files = None, {"weights": options.weights, "predictions": options.predictions}
+    files = {"weights": options.weights, "predictions": options.predictions}
     if stored.record is None:
         store.check_writable()
         import torch
@@ -68,16 +68,15 @@ def run(options: argparse.Namespace) -> int:
             torch.set_num_threads(options.threads)
         settings = dict(device=options.device, root=options.data, graphs=options.graphs, **files)
         with log_messages(show_note):
-            stored, record = measure_once(store, config, options.curves, print, **settings)
+            stored, is_new = measure_once(store, config, options.curves, **settings)
         checkpoints.clear(store.folder)
-    if record is None:
-        record = stored.record
-        if record is None:
-            reason = "another process is measuring this run there; wait for it, or give another folder"
-            raise InputError("store", options.store, reason)
-        print(f"already measured on {record.date[:10]}; delete the record to measure again")
-        print(record)
+    if stored.record is None:
+        reason = "another process is measuring this run there; wait for it, or give another folder"
+        raise InputError("store", options.store, reason)
+    if not is_new:
+        print(f"already measured on {stored.record.date[:10]}; delete the record to measure again")
         curves.write_files([stored], options.curves, **files)
+    print(stored.record)
     locks.clear(store.folder)
     print(as_text(stored.path))
     return 0

@@ -43,11 +43,10 @@ class SweepProgress:
     """
 
     def __init__(self, total: int, show: bool | None) -> None:
-        self._total, self._done, self._measured = total, 0, 0
-        self._begin = time.monotonic()
+        self._total, self._done, self._begin = total, 0, time.monotonic()
         self._bar = progress_bar(total, "sweep", show)
-        self._bar.bar_format = "{l_bar}{bar}| {n_fmt}/{total_fmt} runs, {elapsed}{postfix}"
-        self._lines = show is None and self._bar.disable
+        self._bar.bar_format = "{l_bar}{bar}| {n_fmt}/{total_fmt} runs, {elapsed}<{remaining}"
+        self._has_lines = show is None and self._bar.disable
         self._print(f"{total} {'run' if total == 1 else 'runs'} to measure")
 
     def __enter__(self) -> SweepProgress:
@@ -56,23 +55,17 @@ class SweepProgress:
     def __exit__(self, *_: object) -> None:
         self._bar.close()
 
-    def finished(self, config: Config, outcome: Outcome) -> str:
-        """Count a run that has ended; returns why it failed, or ""."""
-        error = {"failed": outcome.text, "locked": "another process is measuring it"}.get(outcome.state, "")
+    def finished(self, config: Config, outcome: Outcome) -> None:
+        """Count a run that has ended."""
         self._done += 1
-        self._measured += outcome.state == "measured"
-        left = ""
-        if self._measured and self._done < self._total:
-            seconds = (time.monotonic() - self._begin) / self._measured * (self._total - self._done)
-            left = f"about {duration(seconds)} left"
-        self._bar.set_postfix_str(left, refresh=False)
         self._bar.update()
-        text = "; ".join(filter(None, [f"failed: {error}" if error else outcome.text, left]))
+        text = outcome.text if outcome.state in ("measured", "exists") else f"failed: {outcome.text}"
+        if left := self._total - self._done:
+            text += f"; about {duration((time.monotonic() - self._begin) / self._done * left)} left"
         self._print(f"{self._done} of {self._total}: {run_name(config)}: {text}")
-        return error
 
     def _print(self, line: str) -> None:
-        if self._lines:
+        if self._has_lines:
             with suppress(BrokenPipeError):  # The reader of the lines has ended; the runs have not.
                 print(as_text(line), file=sys.stderr, flush=True)
 

@@ -6,12 +6,11 @@ any number of machines that share its folder, therefore divide the work between 
 
 from __future__ import annotations
 
-import os
-import sys
+import functools
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -27,9 +26,9 @@ from ucl.records.curves import write_files
 from ucl.records.store import report
 from ucl.streams import datasets
 from ucl.sweeps import locks
-from ucl.sweeps.one_run import Options, Outcome, measure
+from ucl.sweeps.one_run import Outcome, measure
 from ucl.sweeps.progress import SweepProgress
-from ucl.sweeps.workers import IN_A_CHILD, in_child_processes, on_executor
+from ucl.sweeps.workers import in_child_processes, on_executor
 
 __all__ = ["SweepError", "sweep"]
 
@@ -93,8 +92,8 @@ def sweep(
             experiment at a time. A data set given as a path should then be an absolute path. The executor is not shut
             down. By default the runs use this process if `jobs` is 1, and one process per run otherwise.
         jobs: runs at a time, without an executor; above 1 each run has its own process, and on a GPU all share it.
-            Such a process executes the file of a script again if a run has an object of the script: call `sweep` under
-            ``if __name__ == "__main__":`` there. "auto": see `automatic_jobs`, with `threads` 1 by default.
+            As always with `multiprocessing`, a process imports the script again: call `sweep` there under
+            ``if __name__ == "__main__":``. "auto": see `automatic_jobs`, with `threads` 1 by default.
         device: device of each run, see `ucl.run`.
         root: folder of the data sets, see `ucl.datasets.load`.
         progress: whether to show a progress bar over the runs; None shows one in a terminal or notebook, and otherwise
@@ -118,10 +117,12 @@ def sweep(
     configs = list(configs)
     if executor is not None and jobs != 1:
         raise InputError("jobs", jobs, "the executor decides how many runs are made at a time; leave this out")
-    for name, value in {"jobs": 1 if jobs == "auto" else jobs, "threads": 1 if threads is None else threads}.items():
-        whole_number(name, value, 1, MOST_AT_ONCE)
-    if jobs != 1 and IN_A_CHILD in os.environ:
-        raise RuntimeError("a run started a sweep: in a script, call ucl.sweep under if __name__ == '__main__':")
+    if threads is not None:
+        whole_number("threads", threads, 1, MOST_AT_ONCE)
+    if jobs == "auto":
+        threads = threads or 1
+        jobs = automatic_jobs(resolve_device(device), threads)
+    whole_number("jobs", jobs, 1, MOST_AT_ONCE)
     folder = None if root is None else str(datasets.data_folder(root).absolute())
     records = RecordStore(Path(store).absolute(), folder)
     experiments = unique(configs)
@@ -129,12 +130,6 @@ def sweep(
     report(stored.values())
     missing = [config for config in experiments if stored[config.key].record is None]
     write_files(stored.values(), curves, weights=weights, predictions=predictions)
-    if jobs == "auto":
-        threads = threads or 1
-        n_at_once = automatic_jobs(resolve_device(device), threads) if missing else 1
-    else:
-        n_at_once = jobs
-    main = _main_file(missing, n_at_once) if n_at_once > 1 else None
     failures: dict[str, str] = {}
     try:
         if missing and executor is None:
@@ -142,27 +137,29 @@ def sweep(
             _check_inputs(missing, folder)
         if missing:
             records.check_writable()
-            if n_at_once > 1:
-                threads = threads or max(1, torch.get_num_threads() // n_at_once)
-            folders = (None if f is None else str(Path(f).absolute()) for f in (curves, weights, predictions))
-            options = Options(str(records.folder), device, folder, threads, graphs, *folders)
+            if jobs > 1:
+                threads = threads or max(1, torch.get_num_threads() // jobs)
+            folders = {"store": records.folder, "curves": curves, "weights": weights, "predictions": predictions}
+            how: dict[str, Any] = {name: None if f is None else str(Path(f).absolute()) for name, f in folders.items()}
+            how |= {"root": folder, "device": device, "threads": threads, "graphs": graphs}
 
             def measured(configs: list[Config]) -> Iterator[tuple[Config, Outcome]]:
                 if executor is not None:
-                    return on_executor(configs, options, executor)
-                if n_at_once > 1:
-                    return in_child_processes(configs, options, n_at_once, main)
-                return ((config, measure(options, config)) for config in configs)
+                    return on_executor(configs, executor, **how)
+                if jobs > 1:
+                    return in_child_processes(configs, jobs, **how)
+                return ((config, measure(config, **how)) for config in configs)
 
             with SweepProgress(len(missing), progress) as shown:
-                locked = []
-                for config, outcome in measured(missing):
-                    if outcome.state == "locked":
-                        locked.append(config)
-                    else:
-                        failures[config.key] = shown.finished(config, outcome)
-                for config, outcome in measured(locked):
-                    failures[config.key] = shown.finished(config, outcome)
+                locked: list[Config] = []
+                for is_last, runs in (False, missing), (True, locked):
+                    for config, outcome in measured(runs):
+                        if outcome.state == "locked" and not is_last:
+                            locked.append(config)
+                            continue
+                        shown.finished(config, outcome)
+                        if outcome.state in ("locked", "failed"):
+                            failures[config.key] = outcome.text
     finally:
         locks.clear(records.folder)
         checkpoints.clear(records.folder)
@@ -203,26 +200,8 @@ def _check_inputs(missing: list[Config], root: str | None) -> None:
     """
     for field, path in dict.fromkeys(pair for config in missing for pair in config.user_objects.items()):
         find_user_object(field, path)
-    n_tasks: dict[tuple[str, int | None], int] = {}
+    n_classes_of = functools.cache(datasets.count_classes)
     for config in missing:
-        images = config.dataset, config.image_size
-        n_tasks[images] = max(config.n_tasks, n_tasks.get(images, 0))
-    for (dataset, image_size), n in n_tasks.items():
-        n_classes = datasets.count_classes(dataset, root, image_size)
-        if n_classes is not None and n > n_classes:
-            raise InputError("n_tasks", n, f"{dataset} has {n_classes} classes; give that or fewer")
-
-
-def _main_file(configs: list[Config], jobs: int) -> str | None:
-    """The file of the main module, if a run has one of its objects; a notebook and Python's prompt have no file.
-
-    Raises:
-        InputError: there is no such file.
-    """
-    paths = [path for config in configs for path in config.user_objects.values() if path.startswith("__main__:")]
-    if not paths:
-        return None
-    file = getattr(sys.modules["__main__"], "__file__", None)
-    if not file or not Path(file).is_file():
-        raise InputError("jobs", jobs, f"worker processes do not have {paths[0]}; put it into a file, or give 1")
-    return str(Path(file).absolute())
+        n_classes = n_classes_of(config.dataset, root, config.image_size)
+        if n_classes is not None and config.n_tasks > n_classes:
+            raise InputError("n_tasks", config.n_tasks, f"{config.dataset} has {n_classes} classes; give that or fewer")

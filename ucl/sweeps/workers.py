@@ -2,72 +2,80 @@
 
 from __future__ import annotations
 
-import itertools
-import json
-import logging
+import multiprocessing
 import os
-import runpy
 import signal
-import subprocess
-import sys
 import threading
-import types
 import uuid
 import warnings
 from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, wait
-from contextlib import contextmanager, suppress
-from multiprocessing import connection
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from multiprocessing.connection import wait as wait_for_any
 from typing import Any
 
 from ucl.config import Config
 from ucl.errors import InputError, one_line_with_type
 from ucl.machine.terminal import show_warning
-from ucl.sweeps.one_run import Options, Outcome, failed, measure
+from ucl.sweeps.one_run import Outcome, failed, measure
 
 _LOST = "the dask scheduler no longer answers; start it and its workers, and sweep again"
-IN_A_CHILD = "UCL_CHILD_OF_A_SWEEP"  # an environment variable that the processes of runs have
 
 
-def in_child_processes(
-    configs: Iterable[Config], options: Options, jobs: int, main: str | None
-) -> Iterator[tuple[Config, Outcome]]:
+def in_child_processes(configs: Iterable[Config], jobs: int, **how: Any) -> Iterator[tuple[Config, Outcome]]:
     """Measure each run in its own process, which ends at the latest with this generator and with this process.
 
-    Args:
-        configs, options, jobs: see `ucl.sweep`.
-        main: the file that the processes execute for the objects of the main module, or None.
-    """
-    waiting = iter(configs)
-    running: dict[Any, tuple[Any, Config]] = {}  # process and run by the process's standard output
+    A pool would lose all its runs with one process that is killed, for example because it takes too much memory.
 
-    code = f"import sys; sys.path = {[str(folder) for folder in sys.path]}; from ucl.sweeps import workers"
-    command, env = [sys.executable, "-c", f"{code}; workers.serve()"], {**os.environ, IN_A_CHILD: "1"}
-    pipe = subprocess.PIPE
+    Args:
+        configs: the runs.
+        jobs: processes at a time.
+        how: see `measure`.
+    """
+    context, waiting = multiprocessing.get_context("spawn"), iter(configs)
+    running: dict[Any, tuple[Config, Any]] = {}  # run and process by the connection from the process
 
     def start_next() -> None:
-        for config in itertools.islice(waiting, 1):  # Signals of a terminal do not reach a new session.
-            child: Any = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=env, start_new_session=True)
-            running[child.stdout] = child, config
-            with suppress(BrokenPipeError):
-                child.stdin.write(json.dumps([options, config.to_json(), main]) + "\n")
-                child.stdin.flush()
+        if (config := next(waiting, None)) is not None:
+            receiver, sender = context.Pipe(duplex=False)
+            process = context.Process(target=_send_outcome, args=(sender, config, how))
+            process.start()
+            running[receiver] = config, process
+            sender.close()
 
     try:
         for _ in range(jobs):
             start_next()
         while running:
-            for output in connection.wait(list(running)):
-                child, config = running.pop(output)
-                with child:
-                    line = child.stdout.readline()
-                outcome = Outcome(*json.loads(line)) if line else Outcome("failed", _why_ended(child.returncode))
+            ready: list[Any] = wait_for_any(list(running))
+            for receiver in ready:
+                config, process = running.pop(receiver)
+                try:
+                    outcome = receiver.recv()
+                except EOFError:
+                    outcome = None
+                process.join()
                 start_next()
-                yield config, outcome
+                yield config, outcome or Outcome("failed", _why_ended(process.exitcode))
     finally:
-        for child, _ in running.values():
-            child.kill()
-            child.wait()
+        for _, process in running.values():
+            process.kill()
+            process.join()
+
+
+def _send_outcome(sender: Connection, config: Config, how: dict[str, Any]) -> None:
+    """What the process of a run does."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # On Ctrl-C, the sweep ends this process.
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    warnings.showwarning = show_warning
+    sender.send(measure(config, **how))
+
+
+def _end_with_parent() -> None:
+    if parent := multiprocessing.parent_process():
+        parent.join()
+    os._exit(1)
 
 
 def _why_ended(code: int) -> str:
@@ -77,36 +85,9 @@ def _why_ended(code: int) -> str:
     return f"its process was killed by {signal.Signals(-code).name}{hint}"
 
 
-def serve() -> None:
-    """Measure the run that the first line of standard input describes, and print its outcome as a line of JSON.
-
-    When standard input ends, the sweep has ended, and so does this process.
-    """
-    results = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # What the user's code prints goes to standard error.
-    warnings.showwarning = show_warning
-    options, config, main = json.loads(sys.stdin.readline())
-    threading.Thread(target=_end_with_standard_input, daemon=True).start()
-    try:
-        if main:  # as multiprocessing does: under another name, so that its main block is not executed
-            module = types.ModuleType("__mp_main__")
-            vars(module).update(runpy.run_path(main, run_name="__mp_main__"))
-            sys.modules["__main__"] = sys.modules["__mp_main__"] = module
-        outcome = measure(Options(*options), Config.from_json(config))
-    except Exception as error:
-        outcome = failed(error)
-    print(json.dumps(outcome), file=results, flush=True)
-
-
-def _end_with_standard_input() -> None:
-    while os.read(0, 1):
-        pass
-    os._exit(1)
-
-
-def on_executor(configs: Iterable[Config], options: Options, executor: Executor) -> Iterator[tuple[Config, Outcome]]:
-    """Measure the runs on an executor."""
-    running = {executor.submit(measure, options, config, uuid.uuid4().hex): config for config in configs}
+def on_executor(configs: Iterable[Config], executor: Executor, **how: Any) -> Iterator[tuple[Config, Outcome]]:
+    """Measure the runs on an executor; for `how` see `measure`."""
+    running = {executor.submit(measure, config, call=uuid.uuid4().hex, **how): config for config in configs}
     client = getattr(executor, "_client", None)  # distributed's ClientExecutor has this attribute.
     try:
         while running:
@@ -135,25 +116,13 @@ def dask_executor(address: str) -> Iterator[Executor]:
     """
     try:
         from distributed import Client
+
+        client = Client(address, timeout=10, set_as_default=False)
     except ImportError:
         reason = "needs dask.distributed: python -m pip install distributed"
         raise InputError("scheduler", address, reason) from None
-
-    class OurClient(Client):
-        def start(self, **how: Any) -> None:
-            try:
-                super().start(**how)
-            except BaseException:
-                # A client that failed to connect would block at exit, and then print a traceback.
-                self.status = "closed"
-                raise
-
-    # dask prints tracebacks if the scheduler is lost; the sweep reports it in one line instead.
-    logging.getLogger("distributed.client").setLevel(logging.CRITICAL + 1)
-    try:
-        client = OurClient(address, timeout=10, set_as_default=False)
     except Exception as error:  # For example a TypeError, if tls:// is given without certificates.
         reason = f"no dask scheduler answers there ({one_line_with_type(error)}); give its address tcp://host:port"
         raise InputError("scheduler", address, reason) from None
     with client:
-        yield client.get_executor(pure=False)
+        yield client.get_executor()
