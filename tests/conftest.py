@@ -48,7 +48,7 @@ def no_module_of_another_test():
     """After a test, forget the modules of a user: the next test has others of the same names in another folder."""
     folders = sys.path[:]
     yield
-    sys.path[:], user_objects._appended = folders, ""
+    sys.path[:] = folders
     for name in list(user_objects._imported):
         for module in user_objects.source_files(name):
             sys.modules.pop(module, None)
@@ -125,8 +125,7 @@ def here(tmp_path, monkeypatch):
     """A working folder with a tiny data set in it, which is not on the module path."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("UCL_DATA", str(tmp_path / "data"))
-    monkeypatch.setattr(sys, "path", [folder for folder in sys.path if folder not in ("", user_objects._appended)])
-    monkeypatch.setattr(user_objects, "_appended", "")
+    monkeypatch.setattr(sys, "path", [folder for folder in sys.path if folder])
     save_bands(tmp_path / "tiny.npz")
     return tmp_path
 

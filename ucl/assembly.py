@@ -74,9 +74,9 @@ def find_user_object(field: str, path: str) -> Callable[..., Any]:
     if field == "score":
         return scorers.resolve(path)
     if field == "population":
-        return user_objects.find_class(field, path, Buffer, "size, image_shape, device, seed")
+        return user_objects.find(field, path, "size, image_shape, device, seed", Buffer)
     if field == "method":
-        return user_objects.find_class(field, path, Method, "model, lr, replay_seed, updates, graphs")
+        return user_objects.find(field, path, "model, lr, replay_seed, updates, graphs", Method)
     return user_objects.find(field, path, "n_classes, channels, image_size" if field == "model" else "")
 
 

@@ -1,8 +1,8 @@
 """The user's objects, named by a dotted path: ``package.module:name`` or ``package.module:name(power=2)``.
 
-The path is the value of a field of `Config` (`ucl.catalogue.USER_OBJECTS`). `find`, `find_class` and `find_by_name`
-import the object and raise before the run if it cannot be used. If its code raises during a run, `attribute_errors_to`
-turns the error into one line that names the object. `source_hash` identifies the version of the user's code.
+The path is the value of a field of `Config` (`ucl.catalogue.USER_OBJECTS`). `find` and `find_by_name` import the
+object and raise before the run if it cannot be used. If its code raises during a run, `attribute_errors_to` turns the
+error into one line that names the object. `source_hash` identifies the version of the user's code.
 
 The working folder is searched for modules after all other folders, so a file there that happens to be called
 ``random.py`` never replaces Python's.
@@ -13,8 +13,6 @@ from __future__ import annotations
 import ast
 import hashlib
 import importlib
-import inspect
-import linecache
 import os
 import pkgutil
 import sys
@@ -23,14 +21,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
 from importlib.util import cache_from_source, find_spec, resolve_name
-from inspect import Parameter, Signature
+from inspect import signature
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ucl.errors import InputError, is_of_a_library, line_of, near, one_line_with_type
+from ucl.errors import InputError, is_of_a_library, line_of, one_line_with_type
 
 _STARTED = time.time()
-_appended = ""  # the working folder that was appended to the module search path
 _imported: dict[str, str] = {}  # user's modules with the hash of their sources when they were imported
 
 
@@ -51,8 +48,7 @@ def parsed(field: str, path: str) -> ObjectPath:
     """The parts of a path ``package.module:name`` or ``package.module:name(parameter=value, ...)`` in a field.
 
     Raises:
-        InputError: the arguments are not parameter=value with a literal of Python: a finite number, a text in quotes,
-            True, False, None, or a list, tuple or dictionary of them.
+        InputError: the arguments are not parameter=value with a literal of Python.
     """
     module, _, rest = path.partition(":")
     name, opening, _ = rest.partition("(")
@@ -60,45 +56,37 @@ def parsed(field: str, path: str) -> ObjectPath:
         return ObjectPath(module, name, {})
     try:
         call: Any = ast.parse(f"_{rest[len(name) :]}", mode="eval").body
-        is_call = isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and not call.args
-        if not is_call or any(isinstance(node, ast.Set) for node in ast.walk(call)):  # A set has no fixed spelling.
+        if not isinstance(call.func, ast.Name) or call.args:
             raise ValueError
-        arguments = {word.arg: ast.literal_eval(word.value) for word in call.keywords}
-        ast.literal_eval(repr(dict(**arguments)))  # An infinite number has no literal: it could not be read again.
-    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
-        reason = "give arguments by name, with finite numbers or texts in quotes as values, such as"
+        return ObjectPath(module, name, {word.arg: ast.literal_eval(word.value) for word in call.keywords})
+    except (SyntaxError, ValueError, AttributeError):
+        reason = "give arguments by name, with numbers or texts in quotes as values, such as"
         raise InputError(field, path, f"{reason} {module}:{name}(power=2)") from None
-    return ObjectPath(module, name, arguments)
 
 
 # Importing
 
 
-def load(field: str, path: str, kind: str = "function") -> Any:
+def load(field: str, path: str) -> Any:
     """The object of a path, without its arguments; a module whose sources have changed is imported again.
 
     Raises:
-        InputError: it does not exist or is one of Python's own, or its module cannot be imported.
+        InputError: its module cannot be imported, has no file or is one of Python's own, or it is not in its module.
     """
     module, name, _ = parsed(field, path)
-    reason = "is an object of Python itself; give your own, in a file that is not named like a module of Python"
     if _is_of_python(module):
-        raise InputError(field, path, reason)
+        raise InputError(field, path, f"{module} is a module of Python itself; give your file another name")
     try:
         _import_current(module)
         value = pkgutil.resolve_name(f"{module}:{name}")
     except (Exception, SystemExit) as error:  # The module's own code has run, so any error is possible.
-        line = line_of(error)
-        if line or isinstance(error, SyntaxError):
-            reason = f"importing {module} raised {one_line_with_type(error, 300)}{line}"
-            raise InputError(field, path, reason) from error
-        guesses = near(name, vars(sys.modules[module])) if module in sys.modules else []
-        hint = f"did you mean {guesses[0]!r}? " if guesses else ""
-        advice = f"give package.module:{kind}, importable from the working folder, {os.getcwd()}"
-        raise InputError(field, path, f"{error}; {hint}{advice}") from None
-    is_plain = inspect.isfunction(value) or inspect.isbuiltin(value) or inspect.isclass(value)
-    if is_plain and _is_of_python(value.__module__ or ""):  # such as torch:os.system
-        raise InputError(field, path, reason)
+        reason = f"can't be imported ({one_line_with_type(error, 300)}{line_of(error)})"
+        advice = f"give package.module:name, importable from the working folder, {os.getcwd()}"
+        raise InputError(field, path, f"{reason}; {advice}") from error
+    if not _location(module):  # A run could not identify its version.
+        raise InputError(
+            field, path, f"{module} has no file; write {name} to one, in a notebook by %%writefile mine.py"
+        )
     return value
 
 
@@ -108,13 +96,8 @@ def _is_of_python(module: str) -> bool:
 
 def _import_current(module: str) -> None:
     """Import a module of the user; import it and the user's modules that it imports again if a file has changed."""
-    global _appended
-    folder = os.getcwd()
-    if _appended in sys.path:
-        sys.path.remove(_appended)
-    if folder not in sys.path:
-        sys.path.append(folder)
-        _appended = folder
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
     if module in sys.modules and module != "__main__":
         files = source_files(module)
         if module in _imported:
@@ -136,25 +119,15 @@ def _import_current(module: str) -> None:
 def source_hash(paths: Iterable[str]) -> str:
     """16 hexadecimal digits that identify the user's code behind some paths, the same in every folder; "" without any.
 
-    They cover the files of the modules in the paths and of all modules that these import (`source_files`). For an
-    object defined in a notebook they cover its cell, and the cells of functions and classes that this cell uses. They
-    do not cover files that the code reads.
-
-    Raises:
-        InputError: the source of an object without a file is not known, as at Python's prompt.
+    They cover the files of the modules in the paths and of all modules that these import (`source_files`), but not
+    files that the code reads. A path that cannot be imported does not count: a run reports it.
     """
-    sources: dict[str, Path | bytes] = {}
+    files: dict[str, Path] = {}
     for path in paths:
-        module = parsed("", path).module
-        try:
-            value = load("", path)
-        except InputError:  # A run reports it.
-            continue
-        if _location(module) or _is_installed(module):
-            sources |= source_files(module)
-        else:
-            sources |= _cells(path, value, vars(sys.modules[module]))
-    return _hash_of(sources)
+        with suppress(InputError):
+            load("", path)
+            files |= source_files(parsed("", path).module)
+    return _hash_of(files)
 
 
 def source_files(module: str) -> dict[str, Path]:
@@ -181,21 +154,17 @@ def source_files(module: str) -> dict[str, Path]:
 
 
 @lru_cache(256)  # A run asks several times.
-def _imports(source: bytes | str, package: str) -> tuple[str, ...]:
-    """Names that may be modules in the import statements of a source, each once."""
+def _imports(source: bytes, package: str) -> list[str]:
+    """Names that may be modules in the import statements of a source."""
     names: list[str] = []
-    try:
-        nodes = list(ast.walk(ast.parse(source)))
-    except (SyntaxError, ValueError):
-        return ()
-    for node in nodes:
+    for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             names += (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            with suppress(ImportError):
+            with suppress(ImportError):  # a relative import in a file that is not in a package
                 base = resolve_name("." * node.level + (node.module or ""), package)
                 names += (base, *(f"{base}.{alias.name}" for alias in node.names))
-    return tuple(dict.fromkeys(names))
+    return names
 
 
 def _location(module: str) -> str:
@@ -204,7 +173,7 @@ def _location(module: str) -> str:
         return getattr(sys.modules[module], "__file__", None) or ""
     try:
         spec = find_spec(module)
-    except Exception:  # A package that contains it may raise anything.
+    except ImportError:
         return ""
     return spec.origin or "" if spec and spec.has_location else ""
 
@@ -217,47 +186,21 @@ def _is_installed(module: str) -> bool:
     return any(is_of_a_library(_location(name)) for name in (top, module))  # A namespace package has no file.
 
 
-def _hash_of(sources: Mapping[str, Path | bytes]) -> str:
-    """One hash for the sources of modules, by their names; the hash of the file if there is only one."""
-    contents = {name: s if isinstance(s, bytes) else s.read_bytes() for name, s in sorted(sources.items())}
-    hashes = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+def _hash_of(files: Mapping[str, Path]) -> str:
+    """One hash for the files of modules, by their names; the hash of the file if there is only one."""
+    hashes = {name: hashlib.sha256(file.read_bytes()).hexdigest() for name, file in sorted(files.items())}
     if len(hashes) > 1:
         return hashlib.sha256(repr(hashes).encode()).hexdigest()[:16]
     return "".join(hashes.values())[:16]
 
 
-def _cells(path: str, value: Any, names: Mapping[str, Any]) -> dict[str, bytes]:
-    """The sources of the cells that define an object and what it uses: cells by what they define, modules by name."""
-    sources: dict[str, bytes] = {}
-    waiting = [value if callable(value) and hasattr(value, "__name__") else type(value)]
-    while waiting:
-        definition = waiting.pop()
-        if definition.__name__ in sources:
-            continue
-        members = vars(definition).values() if isinstance(definition, type) else [definition]
-        codes = [getattr(inspect.unwrap(getattr(f, "__func__", f)), "__code__", None) for f in members]
-        texts = ["".join(linecache.getlines(code.co_filename)) for code in codes if code is not None]
-        text = next(filter(None, texts), "")
-        if not text:
-            raise InputError("", None, f"{path}: the source of {definition.__name__} is not known; define it in a file")
-        sources[definition.__name__] = text.encode()
-        for module in _imports(text, ""):
-            sources |= {name: file.read_bytes() for name, file in source_files(module).items()}
-        with suppress(SyntaxError):  # Lines of a notebook such as %matplotlib
-            used = {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
-            values = [names[name] for name in sorted(used & names.keys())]
-            values = [v for v in values if getattr(v, "__module__", "") == names.get("__name__")]
-            waiting += [v for v in values if inspect.isroutine(v) or isinstance(v, type)]
-    return sources
-
-
 # Errors
 
 
-def call(field: str, path: str, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+def call(field: str, path: str, function: Callable[..., Any], *arguments: Any) -> Any:
     """Call one of the user's objects; an error becomes an `InputError`, see `attribute_errors_to`."""
     with attribute_errors_to(field, path):
-        return function(*arguments, **named)
+        return function(*arguments)
 
 
 @contextmanager
@@ -281,34 +224,25 @@ def attribute_errors_to(field: str, path: str, given: str = "") -> Iterator[None
 # Signatures
 
 
-def find(field: str, path: str, arguments: str, kind: str = "function") -> Callable[..., Any]:
-    """The function that a path names, with the arguments of the path.
+def find(field: str, path: str, arguments: str, base: type[Any] | None = None) -> Callable[..., Any]:
+    """The function or class that a path names, with the arguments of the path.
 
     Args:
         field, path: the field of `Config` and its value.
         arguments: names of the positional arguments of the later call: "n_classes, channels, image_size".
-        kind: what messages call it.
+        base: the class of which it must be a subclass.
 
     Raises:
-        InputError: the module or function does not exist, cannot be imported, or cannot be called with the arguments.
+        InputError: it does not exist, cannot be imported, is not a subclass of `base`, or cannot be called with the
+            arguments.
     """
-    positional = list(filter(None, arguments.split(", ")))
-    return _checked(
-        field, path, positional, f"{kind} of ({arguments})", lambda function: _signature(function).bind(*positional)
-    )
-
-
-def find_class(field: str, path: str, base: type[Any], arguments: str) -> Callable[..., Any]:
-    """The constructor, see `find`, of the class that a path names.
-
-    Raises:
-        InputError: see `find`; or it is not a subclass of `base`.
-    """
-    loaded, name = load(field, path, base.__name__), parsed(field, path).name
-    if not isinstance(loaded, type) or not issubclass(loaded, base):
-        wanted = f"{base.__module__}.{base.__name__}"
-        raise InputError(field, path, f"{name} is not a subclass of {wanted}; give `class {name}({base.__name__})`")
-    return find(field, path, arguments, "class with a constructor")
+    loaded, wanted = load(field, path), f"function of ({arguments})"
+    if base is not None:
+        wanted = f"subclass of {base.__module__}.{base.__name__} with a constructor of ({arguments})"
+        if not isinstance(loaded, type) or not issubclass(loaded, base):
+            raise InputError(field, path, f"give a {wanted}")
+    names = arguments.split(", ") if arguments else []
+    return _with_arguments(field, path, wanted, lambda function: signature(function).bind(*names))
 
 
 class ByName:
@@ -318,26 +252,18 @@ class ByName:
 
     Attributes:
         asked: names of the values that it asks for.
-        unknown: the name of its first parameter if that is not known; "" otherwise.
     """
 
     def __init__(self, function: Callable[..., Any], known: Sequence[str]) -> None:
+        names = list(signature(function).parameters)
         self._function = function
-        parameters = list(_signature(function).parameters.values())
-        named = [parameter.name for parameter in parameters if parameter.name in known]
-        in_order = bool(parameters) and parameters[0].kind not in (Parameter.KEYWORD_ONLY, Parameter.VAR_KEYWORD)
-        self._first: tuple[str, ...] = ()
-        self.unknown = ""
-        if in_order or not named:
-            first = parameters[0].name if parameters else ""
-            self._first = (first if first in known else known[0],)
-            self.unknown = "" if first in known else first
-        self._named = tuple(name for name in named if name not in self._first)
+        self._first = [] if names and names[0] in known else [known[0]]
+        self._named = [name for name in names if name in known]
         self.asked = frozenset((*self._first, *self._named))
 
     def check(self) -> None:
         """Raise a TypeError if the function has another parameter without a default value, or has none at all."""
-        _signature(self._function).bind(*self._first, **dict.fromkeys(self._named))
+        signature(self._function).bind(*self._first, **dict.fromkeys(self._named))
 
     def __call__(self, values: Mapping[str, Any]) -> Any:
         """Call the function with those of the values, by name, that it asks for."""
@@ -348,40 +274,21 @@ def find_by_name(field: str, path: str, known: Sequence[str]) -> Callable[..., A
     """The function that a path names, for `ByName`; `known` are the names of the parameters that it may have.
 
     Raises:
-        InputError: see `find`; or the function has another parameter without a default value, or none at all; or its
-            first parameter has a name that is similar to a known name other than the first.
+        InputError: see `find`; or the function has another parameter without a default value, or none at all.
     """
     wanted = f"function of ({known[0]}), which may ask for {', '.join(known[1:])} too"
-    function = _checked(field, path, known, wanted, lambda function: ByName(function, known).check())
-    unknown = ByName(function, known).unknown
-    guesses = near(unknown, known) if len(unknown) > 2 else []  # Short names are similar to many.
-    if guesses and known[0] not in guesses:
-        hint = f"did you mean {guesses[0]!r}? Under another name it would get {known[0]}"
-        raise InputError(field, path, f"has the unknown parameter {unknown!r}; {hint}")
-    return function
+    return _with_arguments(field, path, wanted, lambda function: ByName(function, known).check())
 
 
-def _checked(
-    field: str, path: str, given_by_run: Sequence[str], wanted: str, bind: Callable[[Callable[..., Any]], object]
+def _with_arguments(
+    field: str, path: str, wanted: str, bind: Callable[[Callable[..., Any]], object]
 ) -> Callable[..., Any]:
     """The function of a path with its arguments; `bind` raises a TypeError if it cannot be called as `wanted`."""
-    function, (_, name, arguments) = load(field, path), parsed(field, path)
-    if not callable(function):
-        raise InputError(field, path, f"{name} is not a function; give a {wanted}")
-    for argument in arguments.keys() & set(given_by_run):
-        raise InputError(field, path, f"the run gives {argument} itself; leave it out of the arguments")
-    signature = _signature(function)
+    function, arguments = load(field, path), parsed(field, path).arguments
     try:
-        signature.bind_partial(**arguments)
+        signature(function).bind_partial(**arguments)
         function = partial(function, **arguments) if arguments else function
         bind(function)
-    except TypeError as error:
-        raise InputError(field, path, f"{error}; {name} is {name}{signature}; give a {wanted}") from None
+    except (TypeError, ValueError) as error:  # some functions written in C have no signature: a ValueError
+        raise InputError(field, path, f"{error}; give a {wanted}") from None
     return function
-
-
-def _signature(function: Callable[..., Any]) -> Signature:
-    try:
-        return inspect.signature(function)
-    except (TypeError, ValueError):  # Some functions written in C have no signature to inspect.
-        return Signature([Parameter("arguments", Parameter.VAR_POSITIONAL)])
