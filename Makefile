@@ -37,8 +37,7 @@ docs: build/executed/.done
 build/executed/.done: $(filter-out $(LESSONS),$(wildcard notebooks/*.ipynb)) $(shell find ucl -name '*.py') $(wildcard figures/runs/*.json figures/alone/*.json) | install
 	rm -rf build/executed
 	mkdir -p build/executed/figures
-	$(BIN)/ucl reproduce $(FROM_RECORDS) --jobs 2 --output build/executed -p output build/executed/figures
-	$(BIN)/ucl reproduce your_own --output build/executed
+	$(BIN)/ucl reproduce $(FROM_RECORDS) your_own --jobs 2 --output build/executed -p output build/executed/figures
 	touch $@
 
 # Bytecode is written even where PYTHONDONTWRITEBYTECODE is set: without it, every process compiles ucl anew, and every

@@ -21,7 +21,6 @@ from test_plots import record_of
 
 import ucl
 from ucl import RecordStore
-from ucl.reproduction import batch as reproduce
 
 ROOT = Path(__file__).resolve().parents[1]
 CONDA_NAMES = {"torch": "pytorch", "matplotlib": "matplotlib-base"}
@@ -136,7 +135,7 @@ def test_every_package_that_is_imported_is_asked_for():
         for cell in json.loads(file.read_text(encoding="utf-8"))["cells"]
         if cell["cell_type"] == "code" and not cell["source"][0].startswith("%%")
     ]
-    assert imported([*package, reproduce._PAPERMILL]) <= modules_of("cluster", "avalanche")
+    assert imported(package) <= modules_of("cluster", "avalanche")
     assert imported(notebooks) <= modules_of("avalanche") | {"google"}  # `google` comes with Colab
     tests = [file.read_text(encoding="utf-8") for file in (ROOT / "tests").rglob("*.py")]
     helpers = {file.stem for file in (ROOT / "tests").rglob("*.py")}

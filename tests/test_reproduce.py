@@ -4,9 +4,6 @@ import copy
 import json
 import os
 import re
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import nbformat
@@ -18,7 +15,7 @@ import ucl
 from ucl.errors import InputError
 from ucl.reproduction import colab
 from ucl.reproduction.batch import find_notebooks, notebooks_folder, reproduce
-from ucl.reproduction.pages import Outcome, code_hash, readable, with_outputs, write_page
+from ucl.reproduction.pages import code_hash, readable, with_outputs
 from ucl.reproduction.session import images_here, open_session
 
 ROOT = Path(__file__).parents[1]
@@ -48,7 +45,7 @@ def done(tmp_path_factory):
         "import os\nprint('threads:', os.environ['OMP_NUM_THREADS'], 'folder:', os.path.basename(os.getcwd()))",
     )
     bad = notebook(
-        folder / "bad.ipynb", "number = 1\noutput = None", "print('so far')", "raise ValueError(f'no\\n{number}')"
+        folder / "bad.ipynb", "number = 1\noutput = None", "print('so far')", "raise ValueError(f'no {number}')"
     )
     before = torch.get_num_threads()
     torch.set_num_threads(6)
@@ -62,8 +59,7 @@ def test_each_notebook_has_its_outcome_in_order(done):
     outcomes, pages = done
     assert (outcomes[0].name, outcomes[0].error, outcomes[1].name) == ("good", "", "bad")
     assert all(outcome.seconds > 0 for outcome in outcomes)
-    number = re.fullmatch(r"cell \[(\d+)\]: ValueError: no 21", outcomes[1].error)[1]
-    assert f">In [{number}]</a>" in (pages / "bad.failed.ipynb").read_text()  # papermill's own words on it
+    assert outcomes[1].error == "ValueError: no 21"
     assert sorted(os.listdir(pages)) == ["bad.failed.ipynb", "bad.html", "good.html", "good.ipynb", "index.html"]
 
 
@@ -72,7 +68,7 @@ def test_a_notebook_runs_with_its_parameters_in_its_folder_and_shares_the_thread
     text = (pages / "good.ipynb").read_text()
     assert "doubled: 42" in text and f"threads: 3 folder: {pages.parent.name}" in text
     parameters = nbformat.read(pages / "good.ipynb", as_version=4).metadata.papermill.parameters
-    assert parameters == {"number": 21, "output": str(Path("mine").absolute())}
+    assert parameters["number"] == 21 and (pages.parent / parameters["output"]).resolve() == Path("mine").resolve()
 
 
 # Pages
@@ -114,20 +110,6 @@ def test_a_notebook_gets_the_outputs_of_its_executed_copy_without_progress_bars(
     assert "image/png" in code[1]["outputs"][0]["data"] and code[3]["outputs"][0]["text"] == ["doubled: 42\n"]
 
 
-def test_links_between_pages_lead_to_their_headings_and_those_to_others_are_text(tmp_path):
-    text = "[here](two.ipynb#What-is-it?), [whole](two.ipynb), [gone](three.ipynb#There)"
-    text += "\n\n$x < y$"
-    pages = {}
-    for name, source in (("one", text), ("two", "# Two\n\n## What is it?")):
-        nbformat.write(new.new_notebook(cells=[new.new_markdown_cell(source)]), tmp_path / f"{name}.ipynb")
-        pages[name] = write_page(Outcome(name, 1.0, "", tmp_path / f"{name}.ipynb"), ["one", "two"])
-    links = [link.partition("#")[::2] for link in links_of(pages["one"]) if link.startswith("two")]
-    assert links == [("two.html", "What-is-it?"), ("two.html", "")]
-    assert 'id="What-is-it?"' in pages["two"].read_text()
-    page = pages["one"].read_text()
-    assert "gone" in page and "three.ipynb" not in page
-
-
 # What cannot be executed
 
 
@@ -136,12 +118,6 @@ def test_a_parameter_that_a_notebook_does_not_have_is_refused(tmp_path):
     with pytest.raises(InputError):
         reproduce([path], {"nunber": 2}, tmp_path / "pages")
     assert not (tmp_path / "pages").exists()
-
-
-def test_a_file_that_is_not_a_notebook_is_refused(tmp_path):
-    (tmp_path / "torn.ipynb").write_text("{")
-    with pytest.raises(InputError):
-        reproduce([tmp_path / "torn.ipynb"], output=tmp_path / "pages")
 
 
 @pytest.mark.parametrize("name", ["table", "{gone}/tables.ipynb"])
@@ -154,18 +130,6 @@ def test_notebooks_are_found_by_name_or_path_each_once_and_all_without_names():
     path = notebooks_folder() / "tables.ipynb"
     assert find_notebooks(["tables", str(path), "your_own.ipynb"]) == [path, path.with_name("your_own.ipynb")]
     assert find_notebooks() == sorted(notebooks_folder().glob("*.ipynb"))
-
-
-def test_jupyter_gives_the_committed_results_in_a_copy_of_the_checkout(tmp_path):
-    for part in ("ucl", "notebooks"):  # Compiled code comes along; another process may just be writing some.
-        shutil.copytree(ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns("*.pyc.*", ".*"))
-    (tmp_path / "figures").mkdir()
-    (tmp_path / "figures" / "runs").symlink_to(ROOT / "figures" / "runs")
-    command = [sys.executable, "-m", "jupyter", "nbconvert", "--execute", "--to", "notebook", "--inplace"]
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    subprocess.run([*command, "tables.ipynb"], cwd=tmp_path / "notebooks", env=environment, check=True)
-    for table in ("table1_cifar10.csv", "table2_cifar100.csv", "table3_long_tailed.csv"):
-        assert (tmp_path / "figures" / table).read_bytes() == (ROOT / "figures" / table).read_bytes(), table
 
 
 # What notebooks share
@@ -185,9 +149,10 @@ def test_each_run_of_a_notebook_counts_once(checkout):
     assert session.missing == 2 and "0 of 2 runs" in str(session) and session.output.is_dir()
 
 
-def test_a_session_without_a_store_is_refused(checkout):
+@pytest.mark.parametrize("refused", [{"store": "gone"}, {"compute": "false"}])
+def test_a_session_without_a_store_or_with_a_text_for_a_truth_value_is_refused(checkout, refused):
     with pytest.raises(InputError):
-        open_session([ucl.Config()], store="gone", output="here")
+        open_session([ucl.Config()], **{"store": "mine", "output": "here", **refused})
 
 
 def test_images_are_loaded_if_they_are_here_and_those_of_the_records(checkout, capsys):

@@ -99,7 +99,7 @@ def with_badge(text: str, repository: str = "", notebook: str = "00_quickstart")
 
 def with_setup(notebook: Mapping[str, Any], name: str, repository: str = "") -> dict[str, Any]:
     """A notebook's JSON with the set-up cell before its other code and, if `repository` is given, the badge."""
-    first, *rest = [cell for cell in notebook["cells"] if TAG not in cell["metadata"].get("tags", [])]
+    first, *rest = [cell for cell in notebook["cells"] if not is_setup(cell)]
     first = {**first, "source": with_badge("".join(first["source"]), repository, name).splitlines(keepends=True)}
     setup = {
         "cell_type": "code",
@@ -110,6 +110,11 @@ def with_setup(notebook: Mapping[str, Any], name: str, repository: str = "") -> 
         "source": setup_source(repository).splitlines(keepends=True),
     }
     return {**notebook, "cells": [first, setup, *rest]}
+
+
+def is_setup(cell: Mapping[str, Any]) -> bool:
+    """Whether a cell of a notebook is the set-up cell."""
+    return TAG in cell["metadata"].get("tags", [])
 
 
 def write(checkout: str | Path, repository: str = "") -> None:

@@ -9,11 +9,10 @@ import base64
 import hashlib
 import html
 import io
-import itertools
 import json
 import re
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from ucl.reproduction import colab
 
 _WIDGET = "application/vnd.jupyter.widget-view+json"
 _COMMITTED_PICTURE = re.compile(r"!\[[^\]]*\]\(\.\./figures/([^)]*)\.png\)\n*")
-_NOTEBOOK_LINK = re.compile(r"\[([^\]]*)\]\((\w+)\.ipynb(#[^)]*)?\)")
+_NOTEBOOK_LINK = re.compile(r"\]\((\w+)\.ipynb")
 
 
 @dataclass(frozen=True)
@@ -38,20 +37,15 @@ class Outcome:
     executed: Path
 
 
-def write_page(outcome: Outcome, pages: Collection[str]) -> Path:
-    """Write the executed notebook as <name>.html.
-
-    Links to notebooks that are not in `pages`, the names of those with a page in the same folder, become plain text.
-    """
+def write_page(outcome: Outcome) -> Path:
+    """Write the executed notebook as <name>.html; its links lead to the pages of other notebooks."""
     import nbformat
     from nbconvert import HTMLExporter
 
     notebook = readable(nbformat.read(outcome.executed, as_version=4))
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
-            cell.source = _NOTEBOOK_LINK.sub(
-                lambda link: f"[{link[1]}]({link[2]}.html{link[3] or ''})" if link[2] in pages else link[1], cell.source
-            )
+            cell.source = _NOTEBOOK_LINK.sub(r"](\1.html", cell.source)
     notebook.cells.insert(0, nbformat.v4.new_markdown_cell("[All notebooks](index.html)"))
     exporter = HTMLExporter(exclude_input_prompt=True, exclude_output_prompt=True)
     page = outcome.executed.with_name(f"{outcome.name}.html")
@@ -65,18 +59,22 @@ def readable(notebook: Any) -> Any:
     A committed picture is removed if a cell has drawn it.
     """
     notebook.metadata.pop("widgets", None)
-    notebook.cells = [cell for cell in notebook.cells if colab.TAG not in cell.metadata.get("tags", [])]
+    notebook.cells = [cell for cell in notebook.cells if not colab.is_setup(cell)]
+    drawn = ""  # the code that shows pictures
     for cell in notebook.cells:
         cell.source = colab.with_badge(cell.source)  # removes the badge
-        if cell.cell_type == "code":  # Progress bars are widgets.
-            cell.outputs = [output for output in cell.outputs if _WIDGET not in output.get("data", {})]
-    shows = [
-        any("image/png" in output.get("data", {}) for output in cell.get("outputs", [])) for cell in notebook.cells
-    ]
-    drawn = "".join(cell.source for cell in itertools.compress(notebook.cells, shows))
-    for cell in (cell for cell in notebook.cells if cell.cell_type == "markdown"):
-        cell.source = _COMMITTED_PICTURE.sub(lambda it: "" if f'"{it[1]}"' in drawn else it[0], cell.source)
+        if cell.cell_type == "code":
+            cell.outputs = _shown(cell.outputs)
+            drawn += cell.source if any("image/png" in output.get("data", {}) for output in cell.outputs) else ""
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            cell.source = _COMMITTED_PICTURE.sub(lambda it: "" if f'"{it[1]}"' in drawn else it[0], cell.source)
     return notebook
+
+
+def _shown(outputs: Sequence[Any]) -> list[Any]:
+    """The outputs that are no widgets, such as progress bars, which need a kernel."""
+    return [output for output in outputs if _WIDGET not in output.get("data", {})]
 
 
 def with_outputs(notebook: Mapping[str, Any], executed: Mapping[str, Any]) -> dict[str, Any]:
@@ -87,11 +85,7 @@ def with_outputs(notebook: Mapping[str, Any], executed: Mapping[str, Any]) -> di
     outputs = {cell["id"]: cell["outputs"] for cell in executed["cells"] if cell["cell_type"] == "code"}
     for count, cell in enumerate(_code_cells(notebook), 1):
         cell["execution_count"] = count
-        cell["outputs"] = [
-            output
-            for output in outputs[cell["id"]]
-            if output.get("name") != "stderr" and _WIDGET not in output.get("data", {})
-        ]
+        cell["outputs"] = [output for output in _shown(outputs[cell["id"]]) if output.get("name") != "stderr"]
         for output in cell["outputs"]:
             if "execution_count" in output:
                 output["execution_count"] = count
@@ -107,8 +101,7 @@ def code_hash(notebook: Mapping[str, Any]) -> str:
 
 
 def _code_cells(notebook: Mapping[str, Any]) -> list[dict[str, Any]]:
-    code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
-    return [cell for cell in code if colab.TAG not in cell["metadata"].get("tags", [])]
+    return [cell for cell in notebook["cells"] if cell["cell_type"] == "code" and not colab.is_setup(cell)]
 
 
 def _small_png(png: str) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from ucl.config import Config, unique
+from ucl.errors import InputError
 from ucl.records import RecordStore, as_table, load_records
 from ucl.records.store import report
 from ucl.streams import datasets
@@ -17,20 +18,16 @@ from ucl.streams.datasets import ImageDataset
 
 @dataclass(frozen=True)
 class Session:
-    """The runs of a notebook, each once, the table of their records, and the folders of records and of figures."""
+    """The runs of a notebook, each once, the table of their records, and the folders of records and of figures.
+
+    `missing` is the number of runs without a record.
+    """
 
     configs: list[Config]
     runs: pd.DataFrame
+    missing: int
     store: Path
     output: Path
-
-    @property
-    def missing(self) -> int:
-        """Number of runs without a record."""
-        # A record with further tests is also one of the same run without them, see `RecordStore.find`.
-        configs = [record.config for record in self.runs["record"]]
-        measured = {same.experiment for config in configs for same in (config, config.without_further_tests)}
-        return sum(config.experiment not in measured for config in self.configs)
 
     def __str__(self) -> str:
         return f"{len(self.configs) - self.missing} of {len(self.configs)} runs measured"
@@ -50,7 +47,12 @@ def open_session(
         output: folder of the figures, which is created.
         compute: whether to measure runs that have no record yet.
         device: see `ucl.sweep`.
+
+    Raises:
+        InputError: there is no folder `store`, or `compute` is a text: `papermill -p compute false` gives "false".
     """
+    if not isinstance(compute, bool):
+        raise InputError("compute", compute, "give True or False (papermill -p compute False, ucl reproduce: false)")
     configs = unique(grid)
     store, output = Path(store), Path(output)
     output.mkdir(parents=True, exist_ok=True)
@@ -60,10 +62,11 @@ def open_session(
         sweep(configs, store=store, device=device)
     if not store.is_dir():
         load_records(store)  # Raises InputError.
-    files = sorted(RecordStore(store).find(configs).values(), key=lambda file: file.path)
-    report(files)
-    by_path = {file.path: file.record or (None if compute else file.outdated) for file in files}
-    return Session(configs, as_table(filter(None, by_path.values())), store, output)
+    stored = sorted(RecordStore(store).find(configs).values(), key=lambda run: run.path)
+    report(stored)
+    records = [(run.path, run.record or (None if compute else run.outdated)) for run in stored]
+    found = {path: record for path, record in records if record is not None}  # Two runs may share a record.
+    return Session(configs, as_table(found.values()), sum(record is None for _, record in records), store, output)
 
 
 def images_here(name: str, fingerprint: str = "") -> ImageDataset | None:
