@@ -470,18 +470,6 @@ def test_no_bit_of_a_checkpoint_can_change_a_result_in_silence(er, tmp_path, mom
         assert state is None or (equal(state, as_written) and equal(as_written, state))
 
 
-def test_a_sweep_removes_checkpoints_with_a_later_record_and_leaves_the_others(er, tmp_path):
-    older, without, newer = (er.replace(seed=seed) for seed in (er.seed, 7, 8))
-    ucl.sweep([older, newer], tmp_path, device="cpu", progress=False)
-    for config, seconds in ((older, -60), (without, -60), (newer, 60)):  # The newer one is of changed images.
-        path = checkpoints.path_of(tmp_path, config)
-        path.write_bytes(b"")
-        os.utime(path, (time.time() + seconds,) * 2)
-    ucl.sweep([older, newer, er.replace(method="finetune")], tmp_path, device="cpu", progress=False)
-    left = {path.name for path in tmp_path.glob(".checkpoint-*")}
-    assert left == {checkpoints.path_of(tmp_path, config).name for config in (without, newer)}
-
-
 def test_a_checkpoint_that_can_not_be_written_is_a_warning_and_the_run_continues(er, tmp_path, monkeypatch):
     def full(handle):
         raise OSError(28, "No space left on device")

@@ -78,12 +78,11 @@ def run(
         clock, generators = Clock(inputs.device), GlobalGenerators(inputs.device)
         tests = RunTests(config, model, stream, buffer, clock, inputs.dtype)
         folders = {"weights": weights, "predictions": predictions}
-        files = RunFiles(config, inputs.dataset, inputs.source, stream, tests, clock, **folders)
+        files = RunFiles(config, inputs.dataset, inputs.source, tests, clock, **folders)
         # A run continues with the same files only, so that they have all tasks.
         identity = inputs.identity() | {kind: str(path) for kind, path in files.paths.items()}
         state = dict(model=model, buffer=buffer, method=method, tests=tests, generators=generators, clock=clock)
-        parts_with_files = state | ({"files": files} if files.paths else {})
-        saved = Checkpoint(checkpoint, identity, parts_with_files, stream, inputs.device)
+        saved = Checkpoint(checkpoint, identity, state, stream, inputs.device)
         n_learnt = saved.load()
         with progress_bar(stream.n_batches, config.label, progress) as bar:
             bar.update(tests.batches)

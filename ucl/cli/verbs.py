@@ -61,7 +61,6 @@ def run(options: argparse.Namespace) -> int:
         store.check_writable()
         import torch
 
-        from ucl.machine import checkpoints
         from ucl.sweeps.one_run import measure_once
 
         if options.threads:
@@ -69,7 +68,6 @@ def run(options: argparse.Namespace) -> int:
         settings = dict(device=options.device, root=options.data, graphs=options.graphs, **files)
         with log_messages(show_note):
             stored, is_new = measure_once(store, config, options.curves, **settings)
-        checkpoints.clear(store.folder)
     if stored.record is None:
         reason = "another process is measuring this run there; wait for it, or give another folder"
         raise InputError("store", options.store, reason)

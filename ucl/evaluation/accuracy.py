@@ -107,15 +107,10 @@ class Evaluation:
             others are of the task just learnt, see `Config.evaluate_tasks`.
 
     Attributes:
-        correct_TT: number of correctly predicted test images of each task after each task; NaN for tasks not tested.
-        correct_TC: the same of each class, in all tasks tested; NaN for classes of no such task.
-        answered_TT: number of test images, of all tasks seen so far, that are predicted as a class of each task; NaN
-            for tasks not seen yet, although the network may predict their classes too. A row is NaN
-            if not all tasks seen so far are tested.
+        labels_N, tasks_N: label and task, from 0, of each test image, in the order of the stream.
+        predictions_TN: the predicted label of each test image after each task; `NO_CLASS` for images not tested.
         shift_T: of a reading, the distance of its statistics from those of training after each task.
     """
-
-    _RESULTS = ("correct_TT", "correct_TC", "answered_TT", "shift_T")
 
     def __init__(
         self,
@@ -125,21 +120,16 @@ class Evaluation:
         all_tasks: bool = True,
     ) -> None:
         self._tasks, self._seed, self._all_tasks = stream.tasks, seed, all_tasks
-        n_classes = len(stream.class_order)
+        self._n_classes = len(stream.class_order)
         truth = [task.test_labels.cpu().numpy() for task in stream]
-        self._counted = [np.ones(len(labels), bool) for labels in truth] if counted is None else list(counted)
-        self._truth = [labels[counts] for labels, counts in zip(truth, self._counted, strict=True)]
-        tests_TC = np.array([np.bincount(labels, minlength=n_classes) for labels in self._truth])
-        self._tests_TC = tests_TC.cumsum(0)
-        if not all_tasks:
-            self._tests_TC[:-1] = tests_TC[:-1]
-        self.correct_TT = np.full((len(stream), len(stream)), np.nan)
-        self.correct_TC = np.full((len(stream), n_classes), np.nan)
-        self.answered_TT = np.full((len(stream), len(stream)), np.nan)
-        self.shift_T = np.full(len(stream), np.nan)
+        self.labels_N = np.concatenate(truth)
+        self.tasks_N = np.repeat(np.arange(len(truth)), [len(labels) for labels in truth])
+        self._counted_N = np.ones(len(self.labels_N), bool) if counted is None else np.concatenate(counted)
+        self.predictions_TN = np.full((len(truth), len(self.labels_N)), NO_CLASS, np.int16)
+        self.shift_T = np.full(len(truth), np.nan)
 
-    def add(self, model: Network, number: int) -> list[np.ndarray]:
-        """Test the network after task `number`, counted from 0; returns its predictions, see `count`."""
+    def add(self, model: Network, number: int) -> bool:
+        """Test the network after task `number`, counted from 0, see `count`."""
 
         def predict(task: Task) -> np.ndarray:
             with seeded_draws(seed_for(self._seed, f"evaluation on task {task.number}"), model.mean.device):
@@ -147,56 +137,63 @@ class Evaluation:
 
         return self.count(predict, number)
 
-    def count(self, predict: Callable[[Task], np.ndarray], number: int) -> list[np.ndarray]:
-        """Fill row `number` of the results; it stays NaN if there is a prediction `NO_CLASS`.
+    def count(self, predict: Callable[[Task], np.ndarray], number: int) -> bool:
+        """Fill row `number` of the results.
 
         Args:
             predict: function from a task to the predicted labels (N,) of all its test images.
             number: number of the task just learnt, from 0.
 
         Returns:
-            The predicted labels of each task tested; the last ones are of the task just learnt.
+            Whether the row is filled: False if there is a prediction `NO_CLASS`.
         """
-        seen = self._tasks[: number + 1]
         first = 0 if self._all_tasks or number + 1 == len(self._tasks) else number
-        predicted = [predict(task) for task in seen[first:]]
-        if any((labels == NO_CLASS).any() for labels in predicted):
-            return predicted
-        tested = [labels[counts] for labels, counts in zip(predicted, self._counted[first:])]
-        hits = [truth[labels == truth] for labels, truth in zip(tested, self._truth[first:])]
-        self.correct_TT[number, first : number + 1] = [len(labels) for labels in hits]
-        classes = sorted({label for task in seen[first:] for label in task.classes})
-        hits_C = np.bincount(np.concatenate(hits), minlength=self.correct_TC.shape[1])
-        self.correct_TC[number, classes] = hits_C[classes]
-        if first == 0:
-            self.answered_TT[number, : number + 1] = [
-                sum(np.isin(labels, task.classes).sum() for labels in tested) for task in seen
-            ]
-        return predicted
-
-    def has_row(self, number: int) -> bool:
-        """Whether row `number` of the results is filled."""
-        return not np.isnan(self.correct_TT[number, number])
+        predicted_N = np.concatenate([predict(task) for task in self._tasks[first : number + 1]])
+        if (predicted_N == NO_CLASS).any():
+            return False
+        self.predictions_TN[number, (self.tasks_N >= first) & (self.tasks_N <= number)] = predicted_N
+        return True
 
     def state_dict(self) -> dict[str, Any]:
-        return {name: torch.from_numpy(getattr(self, name).copy()) for name in self._RESULTS}
+        return {name: torch.from_numpy(getattr(self, name)) for name in ("predictions_TN", "shift_T")}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        for name in self._RESULTS:
-            getattr(self, name)[:] = state[name].numpy()
+        for name, values in state.items():
+            getattr(self, name)[:] = values.numpy()
 
     @property
     def accuracy(self) -> np.ndarray:
         """Accuracy matrix (T, T): a[t, i] in [0, 1] is the accuracy on task i after task t; NaN if not tested."""
-        return self.correct_TT / np.array([len(labels) for labels in self._truth])
+        return self._share_correct(self.tasks_N, len(self._tasks))
 
     @property
     def class_recall(self) -> np.ndarray:
-        """Recall of each class after each task: (T, C), in [0, 1]; NaN if not tested, see `correct_TC`."""
-        return self.correct_TC / np.where(self._tests_TC > 0, self._tests_TC, np.nan)
+        """Recall of each class after each task: (T, C), in [0, 1]; NaN if no image of the class is tested."""
+        return self._share_correct(self.labels_N, self._n_classes)
 
     @property
     def answer_shares(self) -> np.ndarray:
-        """Share of the predictions after task t, on all tasks seen, that are a class of task i: (T, T), in [0, 1]."""
-        tests_T = np.cumsum([len(labels) for labels in self._truth])
-        return self.answered_TT / tests_T[:, None]
+        """Share of the predictions after task t, on all tasks seen, that are a class of task i: (T, T), in [0, 1].
+
+        NaN for tasks not seen yet, although the network may predict their classes too, and in the row of a test that is
+        not of all tasks seen.
+        """
+        shares = np.full((len(self._tasks), len(self._tasks)), np.nan)
+        for number, predicted_N in enumerate(self.predictions_TN):
+            seen = self._counted_N & (self.tasks_N <= number)
+            if (predicted_N[seen] != NO_CLASS).all():
+                classes = [task.classes for task in self._tasks[: number + 1]]
+                shares[number, : number + 1] = [np.isin(predicted_N[seen], of_task).mean() for of_task in classes]
+        return shares
+
+    def _share_correct(self, groups_N: np.ndarray, n_groups: int) -> np.ndarray:
+        """The share of the tested images of each group that are predicted correctly after each task: (T, groups)."""
+        shares = np.full((len(self._tasks), n_groups), np.nan)
+        for share, predicted_N in zip(shares, self.predictions_TN):
+            tested_N = self._counted_N & (predicted_N != NO_CLASS)
+            correct_N = tested_N & (predicted_N == self.labels_N)
+            n_tested, n_correct = (
+                np.bincount(groups_N[chosen], minlength=n_groups) for chosen in (tested_N, correct_N)
+            )
+            np.divide(n_correct, n_tested, out=share, where=n_tested > 0)
+        return shares

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from ucl.config import Config
 from ucl.evaluation.run_tests import RunTests
@@ -17,7 +16,7 @@ from ucl.machine.files import write_or_warn
 from ucl.models import saved
 from ucl.records.record import Version
 from ucl.records.store import stem
-from ucl.streams import ClassIncrementalStream, Task
+from ucl.streams import Task
 from ucl.streams.image_dataset import ImageDataset
 
 _ENDINGS = {"weights": "", "predictions": ".npz"}
@@ -29,7 +28,7 @@ class RunFiles(Listener):
     They are named after the run (`ucl.records.store.stem`), with the version of its images and of the user's code.
 
     Args:
-        config, dataset, source, stream, tests, clock: the run, the hash of the user's code, and parts of the run.
+        config, dataset, source, tests, clock: the run, the hash of the user's code, and parts of the run.
         folders: the folder of the files by their kind, weights or predictions; None for no such files.
 
     Attributes:
@@ -42,7 +41,6 @@ class RunFiles(Listener):
         config: Config,
         dataset: ImageDataset,
         source: str,
-        stream: ClassIncrementalStream,
         tests: RunTests,
         clock: Clock,
         **folders: str | Path | None,
@@ -54,20 +52,15 @@ class RunFiles(Listener):
         shape = [dataset.n_classes, dataset.channels, dataset.image_size]
         self._network = dict(model=config.model, dropout=config.dropout, shape=shape)
         self._network |= dict(mean=list(map(float, dataset.mean)), std=list(map(float, dataset.std)))
-        labels = [task.test_labels.cpu().numpy() for task in stream]
-        tasks = np.repeat(np.arange(len(labels)), [len(of_task) for of_task in labels])
-        self._tested: dict[str, Any] = {"labels": np.concatenate(labels), "tasks": tasks}
-        self._predictions = np.full((len(stream), len(tasks)), -1, np.int16)
 
     def after_task(self, task: Task) -> None:
-        predicted = np.concatenate(self._tests.predictions)
-        n_seen = int((self._tested["tasks"] <= task.number).sum())
-        self._predictions[task.number, n_seen - len(predicted) : n_seen] = predicted
-        content = {"weights": self._network_file, "predictions": self._predictions_file}
         with self._clock("evaluation"):
             for kind, path in list(self.paths.items()):
-                file = saved.file_of(path, task.number) if kind == "weights" else path
-                if not write_or_warn(file, content[kind](task.number), kind):
+                if kind == "weights":
+                    is_written = write_or_warn(saved.file_of(path, task.number), self._network_file(task.number), kind)
+                else:
+                    is_written = write_or_warn(path, self._predictions_file(), kind)
+                if not is_written:
                     del self.paths[kind]  # One warning is enough, and the record does not name them.
 
     def _network_file(self, number: int) -> bytes:
@@ -75,16 +68,11 @@ class RunFiles(Listener):
         facts = {**self._facts, **self._network, "task": number, "accuracy": row[~np.isnan(row)].tolist()}
         return saved.as_bytes(self._tests.tested, facts)
 
-    def _predictions_file(self, _: int) -> bytes:
-        file = io.BytesIO()
-        np.savez_compressed(file, predictions=self._predictions, **self._tested, **self._facts)
+    def _predictions_file(self) -> bytes:
+        tests, file = self._tests.evaluation, io.BytesIO()
+        tested: dict[str, Any] = dict(predictions=tests.predictions_TN, labels=tests.labels_N, tasks=tests.tasks_N)
+        np.savez_compressed(file, **tested, **self._facts)
         return file.getvalue()
 
     def finish(self) -> dict[str, Any]:
         return {"files": {kind: str(path) for kind, path in self.paths.items()}}
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"predictions": torch.from_numpy(self._predictions)}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._predictions[:] = state["predictions"].numpy()

@@ -41,7 +41,6 @@ class RunTests(Listener):
         evaluation: results with the statistics of `Config.test_batchnorm`: the run's accuracy.
         anytime: results between task ends, see `Config.evaluate_every`.
         tested: after a task, the network of its test, with the statistics of `Config.test_batchnorm`.
-        predictions: after a task, the predicted labels of the test images of each task tested.
     """
 
     def __init__(
@@ -66,14 +65,12 @@ class RunTests(Listener):
                 self._readings["published test"] = evaluation()
             if config.imbalance < 1 and not config.long_tailed_test:
                 self._readings["thinned"] = evaluation(thinned_tests(stream, config.imbalance))
-        self.tested, self.predictions = model, list[np.ndarray]()
+        self.tested = model
         needed = config.readings or config.test_batchnorm != "running"
         scores = config.uses_scores or "scoring_batchnorm" in method_row(config.method).uses
         # A user's method or memory policy may make passes in training mode for any purpose.
-        changed = (scores and config.scoring_batchnorm == "train") or {
-            "method",
-            "population",
-        } & config.user_objects.keys()
+        by_user = {"method", "population"} & config.user_objects.keys()
+        changed = (scores and config.scoring_batchnorm == "train") or by_user
         self._trained = TrainingStatistics(model) if needed and changed and model.has_running_statistics else None
         self._parts: dict[str, Any] = {"evaluation": self.evaluation, "anytime": self.anytime, **self._readings}
         if self._trained is not None:
@@ -96,31 +93,32 @@ class RunTests(Listener):
             name = self._config.test_batchnorm
             tested = self._model if name == "running" else self._with_statistics(name, task)
             self.tested = tested or self._model
-            self.predictions = self.evaluation.add(self.tested, task.number)
-            if not self.evaluation.has_row(task.number):
+            if not self.evaluation.add(self.tested, task.number):
                 raise Diverged(task)
         with self._clock("readings"):
             self._read(task)
 
     def _read(self, task: Task) -> None:
-        # In this case the reading "training" has the network's statistics, which have been tested.
-        is_training_tested = self._trained is None and self._config.test_batchnorm == "running"
         for name, evaluation in self._readings.items():
-            if name == "published test":
-                evaluation.count(partial(mc_test_as_published, self._model, seed=self._config.seed), task.number)
-            elif name == "thinned" or (name == "training" and is_training_tested):
-                # The last predictions are of this task.
-                evaluation.count(lambda tested: self.predictions[tested.number - task.number - 1], task.number)
-                if name == "training":
-                    evaluation.shift_T[task.number] = 0.0
-            elif (probe := self._with_statistics(name, task)) is not None:
-                evaluation.add(probe, task.number)
-                evaluation.shift_T[task.number] = shift(statistics_of(probe), self._statistics())
-            else:
-                continue
-            if not evaluation.has_row(task.number):
+            if not self._fill_row(name, evaluation, task):
                 what = f"the reading {name!r} after task {task.number + 1}"
                 warnings.warn(f"logits in {what} are NaN, so the record leaves this reading out", stacklevel=2)
+
+    def _fill_row(self, name: str, evaluation: Evaluation, task: Task) -> bool:
+        """Test the network in one reading, if it is possible after this task; returns False if logits are NaN."""
+        number = task.number
+        if name == "published test":
+            return evaluation.count(partial(mc_test_as_published, self._model, seed=self._config.seed), number)
+        # In this case the reading "training" has the network's statistics, which have been tested.
+        is_training_tested = self._trained is None and self._config.test_batchnorm == "running"
+        if name == "thinned" or (name == "training" and is_training_tested):
+            evaluation.predictions_TN[number] = self.evaluation.predictions_TN[number]
+            evaluation.shift_T[number] = 0.0 if name == "training" else math.nan
+            return True
+        if (probe := self._with_statistics(name, task)) is None:
+            return True
+        evaluation.shift_T[number] = shift(statistics_of(probe), self._statistics())
+        return evaluation.add(probe, number)
 
     def _with_statistics(self, name: str, task: Task) -> Network | None:
         seen, seed = self._stream.tasks[: task.number + 1], self._config.seed

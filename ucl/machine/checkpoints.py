@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import warnings
 import zipfile
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -83,19 +82,6 @@ def load(path: Path, identity: dict[str, Any], device: torch.device) -> dict[str
         _ignored(path, f"is of another run ({', '.join(listed)})")
         return None
     return state
-
-
-def clear(folder: Path) -> None:
-    """Remove from a folder the checkpoints that are older than the record of their experiment.
-
-    They remain if a process is stopped between storing the record and removing the checkpoint. A record that is older
-    than the checkpoint is of other images, or of another version of a score.
-    """
-    for path in folder.glob(".checkpoint-*.pt"):
-        key = path.stem.removeprefix(".checkpoint-")
-        with suppress(OSError):  # A run may remove its own checkpoint meanwhile, or the folder is read-only.
-            if any(record.stat().st_mtime >= path.stat().st_mtime for record in folder.glob(f"*-{key}*.json")):
-                path.unlink()
 
 
 def _ignored(path: Path, reason: str) -> None:

@@ -67,13 +67,12 @@ def restored_draws(device: torch.device) -> Iterator[None]:
 
     They are those of torch, numpy and Python. The package draws from torch's only, a user's code from any of them.
     """
-    numpy_state, python_state = np.random.get_state(), random.getstate()
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        try:
-            yield
-        finally:
-            np.random.set_state(numpy_state)
-            random.setstate(python_state)
+    generators = GlobalGenerators(device)
+    state = generators.state_dict()
+    try:
+        yield
+    finally:
+        generators.load_state_dict(state)
 
 
 class GlobalGenerators:

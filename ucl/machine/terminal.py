@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -11,52 +12,38 @@ from typing import Any
 from ucl.fields import as_text
 
 
-def show_note(message: object) -> None:
-    """Print a remark in one line to standard error, above a progress bar if there is one."""
+def show_note(message: object, *_: object, **__: object) -> None:
+    """Print a remark in one line to standard error, above a progress bar; takes the place of `warnings.showwarning`."""
     from tqdm import tqdm
 
     with suppress(BrokenPipeError):  # The reader of the lines has ended; the runs have not.
         tqdm.write(f"ucl: {as_text(message)}", sys.stderr)
 
 
-def show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    """`show_note` with the arguments of `warnings.showwarning`."""
-    show_note(message)
-
-
 @contextmanager
-def log_messages(show: Callable[[str], object] = lambda _: None) -> Iterator[list[str]]:
-    """Collect the package's log messages in the block, each once, and show each of them when it is logged."""
-    messages: list[str] = []
-
-    class Collect(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            if (message := record.getMessage()) not in messages:  # A run reads some data sets twice.
-                messages.append(message)
-                show(message)
-
-    logger, collect = logging.getLogger("ucl"), Collect()
+def log_messages(show: Callable[[str], object]) -> Iterator[None]:
+    """Within the block, call a function with each log message of the package when it is logged for the first time."""
+    show_once = functools.cache(show)  # A run reads some data sets twice.
+    logger, handler = logging.getLogger("ucl"), logging.Handler()
+    handler.emit = lambda record: show_once(record.getMessage())  # type: ignore[method-assign,assignment]
     level = logger.level
-    logger.addHandler(collect)
+    logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     try:
-        yield messages
+        yield
     finally:
         logger.setLevel(level)
-        logger.removeHandler(collect)
+        logger.removeHandler(handler)
 
 
 def progress_bar(total: int, name: str, show: bool | None) -> Any:
     """A tqdm bar over `total` batches, as a widget in notebooks; `show=None` shows it in terminals and notebooks."""
     from tqdm.auto import tqdm
-    from tqdm.std import tqdm as terminal_bar
 
-    ipython = sys.modules.get("IPython")
-    in_notebook = ipython is not None and hasattr(ipython.get_ipython(), "kernel")
     if show is None:
-        show = in_notebook or sys.stderr.isatty()
-    bar = tqdm if in_notebook and show else terminal_bar
-    return bar(total=total, desc=as_text(name), unit=" batches", mininterval=1.0, disable=not show)
+        ipython = sys.modules.get("IPython")
+        show = sys.stderr.isatty() or (ipython is not None and hasattr(ipython.get_ipython(), "kernel"))
+    return tqdm(total=total, desc=as_text(name), unit=" batches", mininterval=1.0, disable=not show)
 
 
 def duration(seconds: float) -> str:

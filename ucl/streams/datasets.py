@@ -200,7 +200,8 @@ def check(name: str, root: str | Path | None = None, image_size: int | None = No
     """
     import pandas as pd
 
-    with log_messages() as remarks:
+    remarks: list[str] = []
+    with log_messages(remarks.append):
         data = load(name, root, image_size)
         if is_user_object(plain_name(os.fspath(name))) and load(name, root, image_size).fingerprint != data.fingerprint:
             raise InputError("dataset", name, "returned other images in a second call; return the same at each call")

@@ -18,7 +18,6 @@ from ucl.assembly import find_user_object
 from ucl.config import Config, unique
 from ucl.errors import MOST_AT_ONCE, InputError, first_of, whole_number
 from ucl.fields import as_text
-from ucl.machine import checkpoints
 from ucl.machine.available import available_bytes
 from ucl.machine.hardware import resolve_device
 from ucl.records import Record, RecordStore
@@ -162,7 +161,6 @@ def sweep(
                             failures[config.key] = outcome.text
     finally:
         locks.clear(records.folder)
-        checkpoints.clear(records.folder)
     stored = records.find(experiments)
     measured_records = [run.record for run in (stored[config.key] for config in configs) if run.record is not None]
     reasons = {

@@ -17,7 +17,7 @@ from typing import Any
 
 from ucl.config import Config
 from ucl.errors import InputError, one_line_with_type
-from ucl.machine.terminal import show_warning
+from ucl.machine.terminal import show_note
 from ucl.sweeps.one_run import Outcome, failed, measure
 
 _LOST = "the dask scheduler no longer answers; start it and its workers, and sweep again"
@@ -68,7 +68,7 @@ def _send_outcome(sender: Connection, config: Config, how: dict[str, Any]) -> No
     """What the process of a run does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # On Ctrl-C, the sweep ends this process.
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    warnings.showwarning = show_warning
+    warnings.showwarning = show_note
     sender.send(measure(config, **how))
 
 
