@@ -19,6 +19,7 @@ from ucl.config import Config
 from ucl.errors import MOST_AT_ONCE, InputError, whole_number
 from ucl.evidence.paper import GRIDS
 from ucl.fields import as_text, known_fields
+from ucl.machine.files import check_writable
 from ucl.machine.terminal import log_messages, show_note
 from ucl.machine.yaml_form import from_yaml
 from ucl.records import RecordStore, curves, failures, load_records
@@ -58,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
     report_notes([stored])
     files = {"weights": options.weights, "predictions": options.predictions}
     if stored.record is None:
-        store.check_writable()
+        check_writable("store", store.folder)
         import torch
 
         from ucl.sweeps.one_run import measure_once
@@ -195,9 +196,7 @@ def reproduce(options: argparse.Namespace) -> int:
 
 def benchmark(options: argparse.Namespace) -> int:
     """Measure, write tables, and print a summary."""
-    from ucl.machine.files import try_writing
-
-    try_writing(Path(options.output).parent)  # before minutes of measurements
+    check_writable("output", Path(options.output).parent)  # before minutes of measurements
     import torch
 
     from ucl.benchmarks import measure, updates

@@ -7,16 +7,22 @@ import tempfile
 import warnings
 from pathlib import Path
 
+from ucl.errors import InputError
 
-def try_writing(folder: Path) -> None:
-    """Create a folder and a file in it, which is removed again: a test before long work whose result is written there.
+
+def check_writable(name: str, folder: Path) -> None:
+    """Create a folder and test that files can be written to it, before long work whose result it gets.
 
     Raises:
-        OSError: the folder cannot be created or written to.
+        InputError: the folder, the value of the argument `name`, can't be created or written to.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=folder, prefix=".", suffix=".part"):
-        pass
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".", suffix=".part"):
+            pass
+    except OSError as error:
+        reason = f"can't be written to ({error.strerror}); give another folder"
+        raise InputError(name, str(folder), reason) from None
 
 
 def write_whole(path: Path, content: bytes | memoryview) -> None:

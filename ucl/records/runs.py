@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -30,16 +30,13 @@ def matching(records: pd.DataFrame, experiments: Iterable[Config]) -> pd.DataFra
 
     if records.empty:
         return records.assign(experiment=pd.Series(dtype=int))
-    index_of: dict[str, int] = {}
-    keys_of = defaultdict(set)  # A path may be spelled in several ways; two folders may have the same name.
-    for index, config in enumerate(config.seedless for config in experiments):
-        index_of[config.key] = index
-        keys_of[config.experiment].add(config.key)
-    indices = []
-    for config in (record.config.seedless for record in records["record"]):
-        keys = keys_of[config.experiment]
-        indices.append(index_of.get(min(keys) if len(keys) == 1 else config.key, -1))
-    records = records.assign(experiment=indices)
+    configs = [config.seedless for config in experiments]
+    index_of = {config.key: index for index, config in enumerate(configs)}
+    # A path may be spelled in several ways, but two folders may have the same name.
+    folders = Counter({config.key: config.experiment for config in configs}.values())
+    index_of |= {c.experiment: index_of[c.key] for c in configs if folders[c.experiment] == 1}
+    runs = [record.config.seedless for record in records["record"]]
+    records = records.assign(experiment=[index_of.get(run.key, index_of.get(run.experiment, -1)) for run in runs])
     return latest(records[records["experiment"] >= 0])
 
 
@@ -49,12 +46,10 @@ def latest(records: pd.DataFrame) -> pd.DataFrame:
     It is the one with the highest `Record.rank`, as in `RecordStore.find`; on one machine, the other results are the
     same. Rows are sorted by seed, so that sums do not depend on the order of measurement.
     """
-    runs = list(records["record"])
-    ascending = sorted(range(len(runs)), key=lambda row: runs[row].rank)
-    counting = sorted({runs[row].identity: row for row in ascending}.values())
-    return records.iloc[
-        sorted(counting, key=lambda r: (runs[r].config.seed, runs[r].config.without_further_tests.key, runs[r].rank))
-    ]
+    rows = sorted(enumerate(records["record"]), key=lambda row: row[1].rank)
+    counting = {record.identity: (index, record) for index, record in rows}.values()
+    order = [(r.config.seed, r.config.without_further_tests.key, r.rank, index) for index, r in counting]
+    return records.iloc[[index for *_, index in sorted(order)]]
 
 
 def without_failures(runs: pd.DataFrame) -> tuple[pd.DataFrame, str]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import os
 import re
 import warnings
@@ -20,9 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ucl import user_objects
-from ucl.config import FURTHER_TESTS, Config
+from ucl.config import Config
 from ucl.errors import InputError
-from ucl.machine.files import try_writing, write_whole
+from ucl.machine.files import write_whole
 from ucl.records.measures import COLUMNS
 from ucl.records.record import FACTS, Record, Version
 from ucl.streams import datasets
@@ -72,18 +71,6 @@ class RecordStore:
         if not os.fspath(folder) or (os.path.exists(folder) and not os.path.isdir(folder)):
             raise InputError("store", str(folder), "is not a folder; give a folder for the records")
 
-    def check_writable(self) -> None:
-        """Create the folder and test that files can be written to it, before a long run needs it.
-
-        Raises:
-            InputError: the folder can't be created or written to.
-        """
-        try:
-            try_writing(self.folder)
-        except OSError as error:
-            reason = f"can't be written to ({error.strerror}); give another folder"
-            raise InputError("store", str(self.folder), reason) from None
-
     def path(self, config: Config) -> Path:
         """The file of an experiment's first record, which may not exist; see `StoredRun.path` for other versions."""
         return self.folder / f"{stem(config)}.json"
@@ -119,19 +106,16 @@ class RecordStore:
         return runs
 
     def _records(self, configs: list[Config]) -> dict[str, list[tuple[Path, Record]]]:
-        """The records that may count for some experiments, by `Config.experiment`, the highest rank last.
+        """The records of some experiments and their files, by `Config.experiment`, the highest rank last.
 
         The name of a record's file has the experiment's key. A run with further tests, or whose data set was typed as
         another path, has another key, but the same beginning of the name.
         """
-        keys, spellings = {config.key for config in configs}, defaultdict[str, set[str]](set)
-        for config in configs:
-            spellings[_beginning(config)].add(config.dataset)
-        records = []
-        for name in sorted(os.listdir(self.folder)) if self.folder.is_dir() else []:
-            file, match = self.folder / name, _NAME.fullmatch(name)
-            if match and (match[2] in keys or _may_have_another_key(file, spellings.get(match[1]))):
-                records += [(file, record) for record in _read(file)]
+        keys, beginnings = {config.key for config in configs}, {_beginning(config) for config in configs}
+        names = sorted(os.listdir(self.folder)) if self.folder.is_dir() else []
+        found = [match for match in map(_NAME.fullmatch, names) if match]
+        files = [self.folder / match[0] for match in found if match[1] in beginnings or match[2] in keys]
+        records = [(file, record) for file in files for record in _read(file)]
         records_of = defaultdict(list)
         for file, record in sorted(records, key=lambda pair: pair[1].rank):
             for experiment in {record.config.experiment, record.config.without_further_tests.experiment}:
@@ -140,11 +124,12 @@ class RecordStore:
 
     def _choose(self, config: Config, stored: list[tuple[Path, Record]], current: Version, why: str) -> StoredRun:
         """The record of an experiment that counts, otherwise the outdated one; for `why` see `current_version`."""
+        # Another folder of the same name may have other images.
         named = [(f, r) for f, r in stored if os.path.abspath(r.config.dataset) == os.path.abspath(config.dataset)]
         counting = [
             (file, record)
             for file, record in (stored if current.images else named)
-            if current.images in ("", record.version.images) and current.source in ("", record.version.source)
+            if all(here in ("", there) for here, there in zip(current, record.version))
         ]
         if counting:
             note = f"{config.dataset}: {why}; its records are used without a comparison" if why else ""
@@ -153,20 +138,18 @@ class RecordStore:
         if not named:
             return StoredRun(path)
         outdated = named[-1][1]
-        if current.images not in ("", outdated.version.images):
-            names, kind, old, new = config.dataset, "images", outdated.version.images, current.images
-        else:
-            names, kind = ", ".join(config.user_objects.values()), "sources"
-            old, new = outdated.version.source or "unknown", current.source
-        note = f"{names}: the stored record is of other {kind} ({old}); a run measures the current ones ({new})"
-        return StoredRun(path, outdated=outdated, note=note)
+        names = config.dataset, ", ".join(config.user_objects.values())
+        facts = zip(names, ("images", "sources"), outdated.version, current)
+        name, kind, old, new = next(row for row in facts if row[3] not in ("", row[2]))
+        reason = f"the stored record is of other {kind} ({old or 'unknown'})"
+        return StoredRun(path, outdated=outdated, note=f"{name}: {reason}; a run measures the current ones ({new})")
 
     def _new_path(self, config: Config, version: Version) -> Path:
         """The file of a new record. It can replace a record of the same experiment and version, and no other file."""
         path = self.path(config)
-        if not path.exists():
-            return path
-        if (config.experiment, version) not in [(record.config.experiment, record.version) for record in _read(path)]:
+        if path.exists() and not any(
+            (record.config.experiment, record.version) == (config.experiment, version) for record in _read(path)
+        ):
             return path.with_name(f"{stem(config, version)}.json")
         return path
 
@@ -193,7 +176,7 @@ class RecordStore:
             OSError: the record cannot be written, for example because the disk is full.
         """
         path = self._new_path(record.config, record.version)
-        files = {kind: _relative(file, path) for kind, file in record.files.items()}
+        files = {kind: _relative(file, path.parent) for kind, file in record.files.items()}
         write_whole(path, dataclasses.replace(record, files=files).to_json().encode())
         return path
 
@@ -207,35 +190,18 @@ def _read(path: Path) -> list[Record]:
     """The record in a file; none, with a warning, if it can't be read."""
     try:
         record = Record.from_json(path.read_text(encoding="utf-8"))
-        folder = os.path.realpath(path.parent)
-        files = {kind: os.path.normpath(os.path.join(folder, file)) for kind, file in record.files.items()}
-        return [dataclasses.replace(record, files=files)]
     except (OSError, ValueError) as error:
         warnings.warn(f"{path}: not a readable record ({error}); the file is skipped", stacklevel=1)
         return []
+    files = {kind: os.path.abspath(path.parent / file) for kind, file in record.files.items()}
+    return [dataclasses.replace(record, files=files)]
 
 
-def _relative(file: str, record: Path) -> str:
-    """A file as a path from the folder of a record, so that both can be moved together."""
+def _relative(file: str, folder: Path) -> str:
+    """A file as a path from the folder of its record, so that both can be moved together."""
     with suppress(ValueError):  # Windows: they are on different drives.
-        return Path(os.path.relpath(os.path.realpath(file), os.path.realpath(record.parent))).as_posix()
+        return Path(os.path.relpath(file, folder)).as_posix()
     return file
-
-
-def _may_have_another_key(file: Path, spellings: set[str] | None) -> bool:
-    """Whether a record may be of a run with another key: it has further tests, or another path of the data set.
-
-    Only the configuration is read, which is a line near the beginning. `spellings` are the data sets of the runs whose
-    files have the same beginning of the name, as they were typed; None without such a run.
-    """
-    if spellings is None:
-        return False
-    with suppress(OSError, ValueError, KeyError), open(file, encoding="utf-8") as lines:
-        for line in lines:
-            if line.startswith('"config": '):
-                config = json.loads(line.partition(": ")[2].strip().rstrip(","))
-                return any(config.get(name) for name in FURTHER_TESTS) or {config["dataset"]} != spellings
-    return True
 
 
 def stem(config: Config, version: Version | None = None) -> str:

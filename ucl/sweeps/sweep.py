@@ -19,6 +19,7 @@ from ucl.config import Config, unique
 from ucl.errors import MOST_AT_ONCE, InputError, first_of, whole_number
 from ucl.fields import as_text
 from ucl.machine.available import available_bytes
+from ucl.machine.files import check_writable
 from ucl.machine.hardware import resolve_device
 from ucl.records import Record, RecordStore
 from ucl.records.curves import write_files
@@ -135,7 +136,7 @@ def sweep(
             resolve_device(device)
             _check_inputs(missing, folder)
         if missing:
-            records.check_writable()
+            check_writable("store", records.folder)
             if jobs > 1:
                 threads = threads or max(1, torch.get_num_threads() // jobs)
             folders = {"store": records.folder, "curves": curves, "weights": weights, "predictions": predictions}
