@@ -15,7 +15,6 @@ import pytest
 import ucl
 from ucl import RecordStore, SweepError
 from ucl.cli.main import main
-from ucl.errors import UserExit
 from ucl.sweeps.sweep import sweep
 from ucl.sweeps.workers import dask_executor
 
@@ -86,7 +85,7 @@ def test_a_module_that_ends_the_program_is_a_failed_run(write_score, tmp_path, c
 
 
 def test_an_exit_in_the_users_code_is_an_error(write_score):
-    with pytest.raises(UserExit, match="users_score"):
+    with pytest.raises(ucl.InputError, match="users_score"):
         ucl.run(write_score(body="sys.exit(0)"), device="cpu", progress=False)
 
 

@@ -1,6 +1,6 @@
 """Uncertainty-aware memory in online continual learning: streams, models, scores and buffers."""
 
-import importlib
+import importlib.util
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -29,34 +29,10 @@ if TYPE_CHECKING:
     from ucl.sweeps.sweep import SweepError, sweep
 
 __all__ = [
-    "Config",
-    "InputError",
-    "Record",
-    "RecordStore",
-    "SweepError",
-    "__version__",
-    "buffers",
-    "claims",
-    "compare",
-    "datasets",
-    "grid",
-    "load_records",
-    "methods",
-    "metrics",
-    "models",
-    "paper",
-    "plot",
-    "plots",
-    "results",
-    "run",
-    "scorers",
-    "selection",
-    "streams",
-    "sweep",
-    "tables",
-    "views",
-    "where",
-]
+    "Config", "InputError", "Record", "RecordStore", "SweepError", "__version__", "buffers", "claims", "compare",
+    "datasets", "grid", "load_records", "methods", "metrics", "models", "paper", "plot", "plots", "results", "run",
+    "scorers", "selection", "streams", "sweep", "tables", "views", "where",
+]  # fmt: skip
 
 _HOMES = {  # public name: its module, or module:name
     "Config": "config:Config",
@@ -84,14 +60,9 @@ _HOMES = {  # public name: its module, or module:name
 def __getattr__(name: str) -> Any:
     """Import a public name, or a module of the package, when it is first used: torch and pandas take seconds."""
     module, _, attribute = _HOMES.get(name, name).partition(":")
-    try:
-        value = None if name.startswith("_") else importlib.import_module(f"ucl.{module}")
-    except ModuleNotFoundError as error:
-        if error.name != f"ucl.{module}":
-            raise
-        value = None
-    if value is None:
+    if name.startswith("_") or importlib.util.find_spec(f"ucl.{module}") is None:
         raise AttributeError(f"module 'ucl' has no attribute {name!r}")
+    value = importlib.import_module(f"ucl.{module}")
     globals()[name] = getattr(value, attribute) if attribute else value
     return globals()[name]
 

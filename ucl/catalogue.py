@@ -1,8 +1,8 @@
 """The catalogue: one row per score, selection, memory policy, method, network and data set.
 
 A row has all that the package knows about a thing by name. Help, checks, assembly, tables, figures, the benchmark and
-the tests read the rows, so a new row needs no other list. This module does not import torch: a row names its function
-or class by a dotted path, and `Row.resolve` imports it.
+the tests read the rows, in their order here, so a new row needs no other list. This module does not import torch: a row
+names its function or class by a dotted path, and `Row.resolve` imports it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, TypeVar
-
-from ucl.errors import one_of
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,6 @@ class Shown(Row):
 
     Attributes:
         label: its name there; "" if its memory policy or score names it.
-        rank: position in tables and legends; rows of equal rank come in the order of the catalogue.
         colour: RGB colour in figures; "" for a colour of user objects.
         dash: line in figures, in matplotlib's notation; the line of a score depends on the selection instead.
         in_paper: whether the paper's tables and figures have it; Finetune counts as well.
@@ -50,7 +47,6 @@ class Shown(Row):
 
     _: KW_ONLY
     label: str = ""
-    rank: int = 29
     colour: str = ""
     dash: Any = "-."
     in_paper: bool = False
@@ -73,7 +69,6 @@ class Score(Shown):
     """
 
     field: ClassVar[str] = "score"
-    rank: int = 39
     of_probabilities: bool = False
     unit: str = "1"
     dropout_passes: bool = False
@@ -166,7 +161,6 @@ class Statistics(Row):
 
 
 AnyRow = TypeVar("AnyRow", bound=Row)
-AnyShown = TypeVar("AnyShown", bound=Shown)
 
 
 def _named(*rows: AnyRow) -> dict[str, AnyRow]:
@@ -182,27 +176,26 @@ MEMORY_FIELDS = ("memory_size", "population", "replay")
 
 # fmt: off
 SCORES = _named(
-    Score("BI", "Bregman Information of the logits, a generalised variance (paper, eq. 6)",
-          "ucl.scorers.scores:bregman_information", label="Bregman Information", unit="nats",
-          rank=37, colour=_GREEN, in_paper=True),
     Score("LC", "least confidence (eq. 2)",
           "ucl.scorers.scores:least_confidence", label="least confidence", unit="probability",
-          rank=31, colour=_YELLOW, in_paper=True, of_probabilities=True),
+          colour=_YELLOW, in_paper=True, of_probabilities=True),
     Score("MS", "margin between the two most probable classes (eq. 3)",
           "ucl.scorers.scores:margin", label="margin", unit="probability",
-          rank=32, colour=_ORANGE, in_paper=True, of_probabilities=True),
+          colour=_ORANGE, in_paper=True, of_probabilities=True),
     Score("RC", "ratio of the two highest probabilities (eq. 4)",
           "ucl.scorers.scores:confidence_ratio", label="ratio of confidence",
-          rank=33, colour=_BROWN, in_paper=True, of_probabilities=True),
-    Score("EN", "entropy (eq. 5)",
-          "ucl.scorers.scores:entropy", label="entropy", unit="nats",
-          rank=34, colour=_RED, in_paper=True, of_probabilities=True),
+          colour=_BROWN, in_paper=True, of_probabilities=True),
+    Score("EN", "entropy (eq. 5)", "ucl.scorers.scores:entropy", label="entropy", unit="nats",
+          colour=_RED, in_paper=True, of_probabilities=True),
     Score("RM", "disagreement of the views, as in Rainbow Memory (eq. 1)",
           "ucl.scorers.scores:disagreement", label="disagreement of the views", unit="share of the views",
-          rank=35, colour=_PINK, in_paper=True),
+          colour=_PINK, in_paper=True),
     Score("MC", "variance over Monte-Carlo dropout passes (Gal & Ghahramani, 2016)",
           "ucl.scorers.scores:dropout_variance", label="Monte-Carlo dropout",
-          rank=36, colour="#404040", in_paper=True, dropout_passes=True),
+          colour="#404040", in_paper=True, dropout_passes=True),
+    Score("BI", "Bregman Information of the logits, a generalised variance (paper, eq. 6)",
+          "ucl.scorers.scores:bregman_information", label="Bregman Information", unit="nats",
+          colour=_GREEN, in_paper=True),
 )
 UNIFORM = "ucl.scorers:uniform"
 """The random control: views are computed, but the score is a random number. Its name in labels is "uniform"."""
@@ -216,60 +209,58 @@ SELECTIONS = _named(
 # Colours of rivals and baselines are far apart, also for colour-blind readers. A rival and a score can have similar
 # colours; the dash of the rival's line distinguishes them.
 POLICIES = _named(
+    Policy("reservoir", "reservoir sampling: every sample of the stream equally likely (Vitter, 1985)",
+           "ucl.buffers.reservoir:ReservoirBuffer", label="ER",
+           colour=_BLUE, dash="-", in_paper=True, has_quotas=False, uses=("reservoir_index",)),
+    Policy("class-balanced", "CBR: class-balancing reservoir sampling (Chrysakis & Moens, 2020)",
+           "ucl.buffers.reservoir:ClassBalancedBuffer", label="CBR",
+           colour=_SKY, dash="-", in_paper=True, uses=("class_balancing",)),
+    Policy("loss-aware", "LARS: a reservoir in which samples with a low loss leave first (Buzzega et al., 2021)",
+           "ucl.buffers.loss_aware:LossAwareBuffer", label="LARS", colour="#91db4a", has_quotas=False),
+    Policy("closest-to-mean",
+           "MoF: each class keeps the samples closest to the mean of its features (Chaudhry et al., 2019)",
+           "ucl.buffers.herding:closest_to_mean_buffer", label="MoF", colour="#00006e"),
+    Policy("herding", "herding again at every batch: mostly recent samples; not iCaRL",
+           "ucl.buffers.herding:herding_buffer", label="online herding", colour="#4a004a"),
+    Policy("icarl", "iCaRL's exemplars: at a task's end, among all its images, those whose mean features are closest "
+           "to those of the class (Rebuffi et al., 2017); not online",
+           "ucl.buffers.herding:ICaRLBuffer", label="iCaRL herding", colour="#3838a8"),
+    Policy("gss", "GSS-greedy: samples with gradients unlike the others' (Aljundi et al., 2019)",
+           "ucl.buffers.gradients:GSSGreedyBuffer", label="GSS", colour="#b50080", has_quotas=False),
+    Policy("homogeneous", "MOE: at a task's end, among all its images, those whose neighbours have their label "
+           "(Hurtado et al., 2023); not online",
+           "ucl.buffers.homogeneous:HomogeneousBuffer", label="MOE", colour="#db6e4a"),
+    Policy("rainbow", "Rainbow Memory: at a task's end, among all its images, every n-th from the least uncertain on "
+           "(Bang et al., 2021); not online",
+           "ucl.buffers.rainbow:RainbowBuffer", label="Rainbow", colour="#b56eff"),
+    Policy("coreset", "OCS: typical gradients, unlike each other, that agree with the memory (Yoon et al., 2022)",
+           "ucl.buffers.coreset:CoresetBuffer", label="OCS", colour="#dbb591", uses_task=True),
     Policy("uncertainty", "class-balanced, each class keeps samples by an uncertainty score (the paper's Algorithm 1)",
            "ucl.buffers.uncertainty:UncertaintyBuffer",
            uses=("score", "selection", "refresh", "smoothing", "n_draws", "scoring_batchnorm", "averaging",
                  "view_draws", "view_space", "precision")),
-    Policy("reservoir", "reservoir sampling: every sample of the stream equally likely (Vitter, 1985)",
-           "ucl.buffers.reservoir:ReservoirBuffer", label="ER",
-           rank=1, colour=_BLUE, dash="-", in_paper=True, has_quotas=False, uses=("reservoir_index",)),
-    Policy("class-balanced", "CBR: class-balancing reservoir sampling (Chrysakis & Moens, 2020)",
-           "ucl.buffers.reservoir:ClassBalancedBuffer", label="CBR",
-           rank=2, colour=_SKY, dash="-", in_paper=True, uses=("class_balancing",)),
-    Policy("loss-aware", "LARS: a reservoir in which samples with a low loss leave first (Buzzega et al., 2021)",
-           "ucl.buffers.loss_aware:LossAwareBuffer", label="LARS", rank=15, colour="#91db4a", has_quotas=False),
-    Policy("closest-to-mean",
-           "MoF: each class keeps the samples closest to the mean of its features (Chaudhry et al., 2019)",
-           "ucl.buffers.herding:closest_to_mean_buffer", label="MoF", rank=16, colour="#00006e"),
-    Policy("herding",
-           "herding again at every batch: mostly recent samples; not iCaRL",
-           "ucl.buffers.herding:herding_buffer", label="online herding", rank=17, colour="#4a004a"),
-    Policy("icarl", "iCaRL's exemplars: at a task's end, among all its images, those whose mean features are closest "
-           "to those of the class (Rebuffi et al., 2017); not online",
-           "ucl.buffers.herding:ICaRLBuffer", label="iCaRL herding", rank=17, colour="#3838a8"),
-    Policy("gss", "GSS-greedy: samples with gradients unlike the others' (Aljundi et al., 2019)",
-           "ucl.buffers.gradients:GSSGreedyBuffer", label="GSS", rank=18, colour="#b50080", has_quotas=False),
-    Policy("homogeneous", "MOE: at a task's end, among all its images, those whose neighbours have their label "
-           "(Hurtado et al., 2023); not online",
-           "ucl.buffers.homogeneous:HomogeneousBuffer", label="MOE", rank=19, colour="#db6e4a"),
-    Policy("rainbow", "Rainbow Memory: at a task's end, among all its images, every n-th from the least uncertain on "
-           "(Bang et al., 2021); not online",
-           "ucl.buffers.rainbow:RainbowBuffer", label="Rainbow", rank=20, colour="#b56eff"),
-    Policy("coreset", "OCS: typical gradients, unlike each other, that agree with the memory (Yoon et al., 2022)",
-           "ucl.buffers.coreset:CoresetBuffer", label="OCS", rank=21, colour="#dbb591", uses_task=True),
 )
 POLICY_FIELDS = tuple(dict.fromkeys(name for row in POLICIES.values() for name in row.uses))
 """The fields of `Config` that only some memory policies have."""
 
 METHODS = _named(
-    Method("er", "experience replay: the batch and as many memory samples in one update (Chaudhry et al., 2019)",
-           "ucl.methods.replay:ExperienceReplay", population="uncertainty"),
     Method("agem", "A-GEM: the batch gradient, projected so that it never opposes a memory gradient "
-           "(Chaudhry et al., 2019)",
-           "ucl.methods.replay:AGEM", label="A-GEM", rank=3, colour=_PURPLE, dash="-", in_paper=True,
+           "(Chaudhry et al., 2019)", "ucl.methods.replay:AGEM", label="A-GEM", colour=_PURPLE, dash="-", in_paper=True,
            uses=("reference_batch", "projected")),
     Method("finetune", "plain SGD on the stream, no memory",
-           "ucl.methods.replay:Finetune", label="Finetune", rank=4, colour=_GREY, in_paper=True, has_memory=False,
+           "ucl.methods.replay:Finetune", label="Finetune", colour=_GREY, in_paper=True, has_memory=False,
            dash=(0, (2, 3))),  # wide gaps: A-GEM's line is often just below it
-    Method("er-ace", "ER-ACE: batch samples compete with the classes of their batch only (Caccia et al., 2022)",
-           "ucl.methods.er_ace:ERACE", label="ER-ACE", rank=12, colour="#ff4a00", replays_all=True),
-    Method("derpp", "DER++: memory samples keep the logits that they had when they came (Buzzega et al., 2020)",
-           "ucl.methods.derpp:DERPP", label="DER++", rank=13, colour="#6e00db", replays_all=True),
-    Method("mir", "MIR: replay of the samples whose loss the batch would raise most (Aljundi et al., 2019)",
-           "ucl.methods.mir:MIR", label="MIR", rank=14, colour="#6e2400", uses=("scoring_batchnorm",)),
     Method("joint", "the images of all tasks mixed, each seen once, no memory: a reference without forgetting",
            "ucl.methods.replay:Finetune",  # joint training differs in its stream only
-           label="Joint", rank=11, colour="#000000", has_memory=False),
+           label="Joint", colour="#000000", has_memory=False),
+    Method("er-ace", "ER-ACE: batch samples compete with the classes of their batch only (Caccia et al., 2022)",
+           "ucl.methods.er_ace:ERACE", label="ER-ACE", colour="#ff4a00", replays_all=True),
+    Method("derpp", "DER++: memory samples keep the logits that they had when they came (Buzzega et al., 2020)",
+           "ucl.methods.derpp:DERPP", label="DER++", colour="#6e00db", replays_all=True),
+    Method("mir", "MIR: replay of the samples whose loss the batch would raise most (Aljundi et al., 2019)",
+           "ucl.methods.mir:MIR", label="MIR", colour="#6e2400", uses=("scoring_batchnorm",)),
+    Method("er", "experience replay: the batch and as many memory samples in one update (Chaudhry et al., 2019)",
+           "ucl.methods.replay:ExperienceReplay", population="uncertainty"),
 )
 METHOD_FIELDS = tuple(name for row in METHODS.values() for name in row.uses if name not in POLICY_FIELDS)
 """The fields of `Config` that only some methods have."""
@@ -380,22 +371,19 @@ def resolved(rows: Mapping[str, Row]) -> dict[str, Any]:
     return {name: row.resolve() for name, row in rows.items()}
 
 
-def in_order(rows: Mapping[str, AnyShown]) -> dict[str, AnyShown]:
-    """The same rows in the order of tables and figures."""
-    return dict(sorted(rows.items(), key=lambda item: item[1].rank))
-
-
-WITHOUT_SCORE: dict[str, Shown] = {row.label: row for row in (*POLICIES.values(), *METHODS.values()) if row.label}
-"""The memory policies and methods of tables and figures, by label."""
-SHOWN: dict[str, Shown] = in_order({**WITHOUT_SCORE, **SCORES})
+_BASELINES = [row for row in (*POLICIES.values(), *METHODS.values()) if row.in_paper]
+_RIVALS = [row for row in (*METHODS.values(), *POLICIES.values()) if row.label and not row.in_paper]
+WITHOUT_SCORE: dict[str, Shown] = {row.label: row for row in (*_BASELINES, *_RIVALS)}
+"""The memory policies and methods of tables and figures in their order, by label."""
+SHOWN: dict[str, Shown] = {**WITHOUT_SCORE, **SCORES}
 """The rows of tables and figures in their order, by their name there: the label, or the name of a score."""
 ORDER = tuple(SHOWN)
-"""The order of methods and scores in tables and figures."""
+"""The order of methods and scores in tables and figures: baselines, rivals, scores."""
 PAPER = tuple(name for name, row in SHOWN.items() if row.in_paper)
 """The methods of the paper and Finetune: baselines, then scores."""
 PAPER_SCORES = tuple(name for name in PAPER if name in SCORES)
 """The scores of the paper; the one that it introduces is last."""
-RIVALS = tuple(name for name, row in SHOWN.items() if not row.in_paper and name not in SCORES)
+RIVALS = tuple(row.label for row in _RIVALS)
 """Further methods of the literature; `ucl.paper.rivals` has published numbers of some."""
 
 
@@ -414,12 +402,10 @@ def method_and_selection(label: str) -> tuple[str, str]:
 def method_order(labels: Iterable[str]) -> list[str]:
     """Method labels without repeats: baselines, then rivals, then scores; each score in the order bottom, step, top."""
 
-    def rank(label: str) -> tuple:
+    def rank(label: str) -> tuple[int, str, int, str]:
         name, selection = method_and_selection(label)
-        # The numbers in a name are sorted by their value: f(k=2) before f(k=10).
-        parts = [(text, float(value or 0)) for text, value in re.findall(r"(\D*)(\d+(?:\.\d+)?)?", name)]
         position = ORDER.index(name) if name in ORDER else len(ORDER)
-        return position, parts, list(SELECTIONS).index(selection) if selection else 0, label
+        return position, name, list(SELECTIONS).index(selection) if selection else 0, label
 
     return sorted(dict.fromkeys(labels), key=rank)
 
@@ -444,12 +430,3 @@ def is_user_object(value: object) -> bool:
         return False
     path = value.partition("(")[0]  # The arguments in package.module:name(file="a/b") are not part of the path.
     return ":" in path and not (has_separator(path) or path.endswith(".npz"))
-
-
-def check_name(name: str, value: object, known: Iterable[str]) -> None:
-    """Check that the value of a field of `USER_OBJECTS` is a known name.
-
-    Raises:
-        InputError: the name is unknown; the message says that a user object is allowed, too.
-    """
-    one_of(name, value, known, f"{name} (your own goes by package.module:{USER_OBJECTS[name]})")

@@ -13,31 +13,17 @@ import json
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from ucl import catalogue
 from ucl.catalogue import dataset_row, is_user_object, method_row, network_row, plain_name, policy_row, score_row
-from ucl.errors import InputError, whole_number
+from ucl.errors import InputError
 from ucl.fields import CLASS_LISTS, Fields, check, classes_in, fields, known_fields, without_numpy
 from ucl.user_objects import parsed
 
-T = TypeVar("T")
 FURTHER_TESTS: dict[str, Any] = dict(readings=False, evaluate_every=0)  # fields that do not change what is learnt
 
 
-def _with_known_fields(kind: type[T]) -> type[T]:
-    """The same dataclass, whose constructor refuses an unknown field by an `InputError` that suggests a similar one."""
-    create = kind.__init__
-
-    @functools.wraps(create)
-    def checked(self: T, **values: Any) -> None:
-        create(self, **known_fields(values))
-
-    kind.__init__ = checked  # type: ignore[assignment, method-assign]
-    return kind
-
-
-@_with_known_fields
 @dataclass(frozen=True, kw_only=True)
 class Config(Fields):
     """One run: which stream is learnt, how, and what the memory keeps.
@@ -55,6 +41,10 @@ class Config(Fields):
             other.
     """
 
+    def __new__(cls, **values: Any) -> Config:
+        known_fields(values)
+        return super().__new__(cls)
+
     def __post_init__(self) -> None:
         explicit = {}
         for field in fields():
@@ -62,46 +52,48 @@ class Config(Fields):
             if value is not None or field.default is not None:
                 check(field, value)
                 object.__setattr__(self, field.name, value)
-                if not _is_equal(value, field.default):
+                # Also the type counts: 1 and 1.0 are written to a record as they were given.
+                if type(value) is not type(field.default) or value != field.default:
                     explicit[field.name] = value
         object.__setattr__(self, "_explicit", explicit)
-        for name, value in self._implied().items():
+        defaults = self._defaults()
+        for name, default in defaults.items():
             if getattr(self, name) is None:
-                object.__setattr__(self, name, value)
-        self._check_together()
+                object.__setattr__(self, name, default)
+        self._check_together(defaults)
 
-    def _check_together(self) -> None:
+    def _check_together(self, defaults: dict[str, Any]) -> None:
         """Check fields whose values depend on each other."""
-        if self.tasks != "equal":
-            for name in ("n_tasks", "class_order"):
-                if getattr(self, name) != self._implied()[name]:
-                    raise InputError(name, getattr(self, name), f"tasks={self.tasks!r} sets it; leave it out")
-        reason = "its BatchNorm would normalise a single image by itself; slim_resnet18_groupnorm takes 1"
-        whole_number("batch_size", self.batch_size, network_row(self.model).smallest_batch, 10_000, reason)
-        smallest = 1 if is_user_object(self.model) else catalogue.SMALLEST_IMAGE
-        if self.image_size is not None and self.image_size < smallest:
-            reason = f"the network's last pooling needs at least {smallest} pixels"
-            raise InputError("image_size", self.image_size, reason)
-        if self.refresh > 1 and self.refresh != int(self.refresh):
-            reason = "above 1 it counts samples: give a whole number, or a share in (0, 1]"
-            raise InputError("refresh", self.refresh, reason)
-        if self.replay == "earlier" and self.boundaries != "clear":
-            reason = f"with {self.boundaries} boundaries no batch has a task number, so earlier tasks are unknown"
-            raise InputError("replay", self.replay, f"{reason}; give 'all'")
-        if self.evaluate_every and self.test_batchnorm != "running":
-            reason = "tests between task ends read the running statistics only; give 0, or test_batchnorm 'running'"
-            raise InputError("evaluate_every", self.evaluate_every, reason)
+        by_tasks = f"tasks={self.tasks!r} sets it; leave it out"
+        smallest_batch = network_row(self.model).smallest_batch
+        smallest_image = 1 if is_user_object(self.model) else catalogue.SMALLEST_IMAGE
         statistics = catalogue.STATISTICS.get(self.test_batchnorm)
-        if statistics and statistics.needs_memory and not self.uses_memory:
-            reason = f"needs a memory, and {self.method} has none; give running, training, displaced or balanced"
-            raise InputError("test_batchnorm", self.test_batchnorm, reason)
-        if self.uses_scores and score_row(self.score).dropout_passes and not self.dropout:
-            reason = f"the score {self.score} needs a network with dropout; give a rate above 0, or leave it out"
-            raise InputError("dropout", self.dropout, reason)
-        validated = self.evaluate_on == "validation" or self.evaluate_every
-        if validated and not self.validation and not dataset_row(self.dataset).has_validation:
-            reason = f"{self.dataset} has no validation set; hold out a share above 0"
-            raise InputError("validation", self.validation, reason)
+        needs_dropout = self.uses_scores and score_row(self.score).dropout_passes
+        needs_validation = self.evaluate_on == "validation" or self.evaluate_every
+        has_validation = self.validation or dataset_row(self.dataset).has_validation
+        for name, is_wrong, reason in (
+            ("n_tasks", self.tasks != "equal" and self.n_tasks != defaults["n_tasks"], by_tasks),
+            ("class_order", self.tasks != "equal" and self.class_order != defaults["class_order"], by_tasks),
+            ("batch_size", self.batch_size < smallest_batch,
+             f"give {smallest_batch} or more, because BatchNorm would normalise a single image by itself; or the model "
+             "slim_resnet18_groupnorm"),
+            ("image_size", self.image_size is not None and self.image_size < smallest_image,
+             f"the network's last pooling needs at least {smallest_image} pixels"),
+            ("refresh", self.refresh > 1 and self.refresh != int(self.refresh),
+             "above 1 it counts samples: give a whole number, or a share in (0, 1]"),
+            ("replay", self.replay == "earlier" and self.boundaries != "clear",
+             f"with {self.boundaries} boundaries no batch has a task number; give 'all'"),
+            ("evaluate_every", self.evaluate_every and self.test_batchnorm != "running",
+             "tests between task ends read the running statistics only; give 0, or test_batchnorm 'running'"),
+            ("test_batchnorm", statistics and statistics.needs_memory and not self.uses_memory,
+             f"needs a memory, and {self.method} has none; give running, training, displaced or balanced"),
+            ("dropout", needs_dropout and not self.dropout,
+             f"the score {self.score} needs a network with dropout; give a rate above 0, or leave it out"),
+            ("validation", needs_validation and not has_validation,
+             f"{self.dataset} has no validation set; hold out a share above 0"),
+        ):  # fmt: skip
+            if is_wrong:
+                raise InputError(name, getattr(self, name), reason)
 
     def __repr__(self) -> str:
         """A call that creates the same configuration: the data set and the fields that were set explicitly."""
@@ -122,8 +114,7 @@ class Config(Fields):
     def user_objects(self) -> dict[str, str]:
         """The dotted paths of user objects that can change this run's result, by field."""
         named = {name: value for name, value in self.relevant.items() if name in catalogue.USER_OBJECTS}
-        paths = {name: value for name, value in named.items() if is_user_object(value)}
-        return {name: plain_name(path) if name == "dataset" else path for name, path in paths.items()}
+        return {name: plain_name(value) for name, value in named.items() if is_user_object(value)}
 
     @property
     def relevant(self) -> dict[str, Any]:
@@ -188,13 +179,12 @@ class Config(Fields):
     @functools.cached_property
     def seedless(self) -> Config:
         """The same experiment with seed 0 and without `FURTHER_TESTS`, equal for all seeds."""
-        plain = self.without_further_tests
-        return plain.replace(seed=0) if plain.seed else plain
+        return self.without_further_tests.replace(seed=0)
 
     @functools.cached_property
     def without_further_tests(self) -> Config:
         """The same run without the additional measurements of `FURTHER_TESTS`."""
-        return self.replace(**FURTHER_TESTS) if self.readings or self.evaluate_every else self
+        return self.replace(**FURTHER_TESTS) if self.further_tests else self
 
     @property
     def further_tests(self) -> list[str]:
@@ -205,9 +195,8 @@ class Config(Fields):
     def dataset_name(self) -> str:
         """The data set without its folder: equal for `set`, `./set` and `/data/set`."""
         path = self.dataset
-        if not is_user_object(path) and (catalogue.has_separator(path) or path in (".", "..")):
-            return os.path.basename(os.path.abspath(path)) or path
-        return path
+        is_path = not is_user_object(path) and (catalogue.has_separator(path) or path in (".", ".."))
+        return os.path.basename(os.path.abspath(path)) if is_path else path
 
     @functools.cached_property
     def experiment(self) -> str:
@@ -220,17 +209,12 @@ class Config(Fields):
         return json.dumps({k: float(v) if type(v) is int else v for k, v in fields.items()}, sort_keys=True)
 
     def _defaults(self) -> dict[str, Any]:
-        """The default of each field, given the data set and the method."""
-        implied = self._implied()
-        return {f.name: implied.get(f.name, f.default) for f in fields()}
-
-    def _implied(self) -> dict[str, Any]:
-        """The defaults that follow from the data set, the boundaries and the method."""
+        """The default of each field; some follow from the data set, the tasks, the boundaries and the method."""
         row, is_long_tailed = dataset_row(self.dataset), self.dataset.endswith("-lt")
         boundaries, method = catalogue.BOUNDARIES[self.boundaries], method_row(self.method)
         policy = policy_row(self.population or method.population)
         is_scored = method.has_memory and "score" in policy.uses
-        return {
+        return {field.name: field.default for field in fields()} | {
             "n_tasks": row.n_tasks if self.tasks == "equal" else len(classes_in(self.tasks)),
             "memory_size": (row.long_tailed_memory if is_long_tailed else None) or row.memory_size,
             "class_order": row.class_order if self.tasks == "equal" else self.tasks.replace("|", ","),
@@ -266,7 +250,7 @@ class Config(Fields):
         """
         try:
             values = json.loads(text)
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             raise InputError("config", text[:40], f"not JSON ({error})") from None
         if not isinstance(values, dict):
             raise InputError("config", text[:40], "give a JSON object of Config fields")
@@ -287,11 +271,6 @@ def _in_plain_python(name: str, value: Any) -> Any:
     if name in CLASS_LISTS and isinstance(value, str):
         return "|".join(map(",".join, classes_in(value)))
     return without_numpy(value)
-
-
-def _is_equal(value: Any, default: Any) -> bool:
-    """Whether a value is the default in its type, too: 1 and 1.0 are written to a record as they were given."""
-    return type(value) is type(default) and value == default
 
 
 def unique(configs: Iterable[Config]) -> list[Config]:

@@ -6,8 +6,7 @@ import difflib
 import numbers
 import sysconfig
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -33,23 +32,6 @@ class InputError(ValueError):
         return f"{self.name}={self.value!r}: {self.reason}" if self.name else self.reason
 
 
-class UserExit(RuntimeError):
-    """The user's code, for example a score, tried to end the program during a run."""
-
-
-@contextmanager
-def exits_are_failures() -> Iterator[None]:
-    """Turn a `SystemExit` into an ordinary error.
-
-    Raises:
-        UserExit: the block raised a `SystemExit`; the message names the file and the line.
-    """
-    try:
-        yield
-    except SystemExit as error:
-        raise UserExit(f"your code raised {error!r}{line_of(error)}; it must not end the program") from None
-
-
 def line_of(error: BaseException) -> str:
     """The innermost line of the user's code in a traceback, such as " (mine.py, line 3)"; "" if there is none."""
     frames = [(Path(frame.filename), frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
@@ -61,8 +43,7 @@ def line_of(error: BaseException) -> str:
 def is_of_a_library(file: str) -> bool:
     """Whether a source file is of Python or of an installed package."""
     installed = {"site-packages", "dist-packages"} & set(Path(file).parts)
-    libraries = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
-    return bool(installed) or file.startswith((*libraries, "<frozen"))
+    return bool(installed) or file.startswith((sysconfig.get_path("stdlib"), "<frozen"))
 
 
 def one_line(error: BaseException, most: int | None = 200) -> str:
@@ -91,16 +72,10 @@ def one_of(name: str, value: object, known: Iterable[str], plural: str = "") -> 
     known = list(known)
     if isinstance(value, str) and value in known:
         return
-    guesses = near(str(value), known)
-    hint = f"did you mean {guesses[0]!r}? " if guesses else ""
+    lowered = {name.lower(): name for name in known}
+    guesses = difflib.get_close_matches(str(value).lower(), lowered, n=1)
+    hint = f"did you mean {lowered[guesses[0]]!r}? " if guesses else ""
     raise InputError(name, value, f"unknown {plural or name.replace('_', ' ')}; {hint}choose from: {', '.join(known)}")
-
-
-def near(typed: str, known: Iterable[str]) -> list[str]:
-    """The known names that may have been meant: the most similar, otherwise those with the same beginning."""
-    lowered, typed = {name.lower(): name for name in known}, typed.lower()
-    begun = [name for name in lowered if typed and (name.startswith(typed) or typed.startswith(name))]
-    return [lowered[name] for name in difflib.get_close_matches(typed, lowered, n=1) or begun]
 
 
 def whole_number(name: str, value: object, low: int, high: int, why: str = "") -> None:

@@ -16,7 +16,7 @@ import torch
 from ucl import user_objects
 from ucl.assembly import Parts, assemble, find_user_object
 from ucl.config import Config
-from ucl.errors import InputError, exits_are_failures
+from ucl.errors import InputError
 from ucl.evaluation.run_files import RunFiles
 from ucl.evaluation.run_tests import Curves, FinalMemory, RunTests
 from ucl.listeners import Checkpoint, Diverged, Divergence, Listeners, Progress
@@ -28,7 +28,6 @@ from ucl.records import Record
 from ucl.streams import datasets
 
 
-@exits_are_failures()
 @default_modes()
 def run(
     config: Config,
@@ -67,8 +66,7 @@ def run(
         generators neither enter the run nor change. In a process, a run waits for the end of one in another thread.
 
     Raises:
-        InputError: (a ValueError) the data, the device or a field of the configuration can't be used.
-        UserExit: (a RuntimeError) the user's code, such as a score, tried to end the program.
+        InputError: (a ValueError) the data, the device, a field of the configuration or a user object can't be used.
     """
     if not isinstance(config, Config):
         raise InputError("config", config, "give a ucl.Config")

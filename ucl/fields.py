@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from unicodedata import normalize
 
 from ucl import catalogue
-from ucl.catalogue import LARGEST_IMAGE, SMALLEST_IMAGE, check_name, helps, is_user_object
+from ucl.catalogue import LARGEST_IMAGE, SMALLEST_IMAGE, helps, is_user_object
 from ucl.errors import InputError, one_of, whole_number
 
 CLASS_LISTS = ("class_order", "tasks")
@@ -213,7 +213,7 @@ def check(field: dataclasses.Field[Any], value: Any) -> None:
     elif name not in catalogue.USER_OBJECTS:
         one_of(name, value, allowed)
     elif not is_user_object(value):
-        check_name(name, value, allowed)
+        one_of(name, value, allowed, f"{name} (your own goes by package.module:{catalogue.USER_OBJECTS[name]})")
 
 
 def classes_in(text: str) -> list[list[str]]:

@@ -214,7 +214,7 @@ def attribute_errors_to(field: str, path: str, given: str = "") -> Iterator[None
         yield
     except InputError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # User's code does not end the program.
         if not path:
             raise
         got = f" for {given}" if given else ""

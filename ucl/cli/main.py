@@ -13,7 +13,7 @@ from typing import Any
 
 from ucl.cli.parser import parser
 from ucl.cli.printing import as_typed, refuse
-from ucl.errors import InputError, UserExit, exits_are_failures
+from ucl.errors import InputError
 from ucl.machine.terminal import show_note
 
 
@@ -27,12 +27,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with _interrupted_by_signals():
             options = parser().parse_args(arguments)
             program, warnings.showwarning = options.verb.prog, show_note
-            with exits_are_failures():  # User's code, such as a score, does not decide the exit code.
-                code: int = options.command(options)
+            code: int = options.command(options)
             print(end="", flush=True)  # Python would do this at exit, where an error is not handled as below.
             return code
-    except UserExit as error:
-        return refuse(program, str(error))
     except InputError as error:
         return refuse(program, as_typed(error, options.verb))
     except KeyboardInterrupt as error:

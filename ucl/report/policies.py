@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from ucl.catalogue import METHODS, POLICIES, SCORES, SELECTIONS, Row, Shown, in_order, method_order
+from ucl.catalogue import METHODS, POLICIES, SCORES, SELECTIONS, Row, Shown, method_order
 from ucl.config import Config
 from ucl.evidence.leaderboard import AT_EQUAL_SECONDS, leaderboard_name
 from ucl.evidence.table_formats import number, plus_minus, with_interval
@@ -76,9 +76,9 @@ def side_by_side(differences: pd.DataFrame, keys: Sequence[str], measures: Seque
 def methods() -> pd.DataFrame:
     """The memory policies, methods, scores and selections of the catalogue, one row per field of `Config`."""
     rows_of_field: dict[str, Mapping[str, Row]] = {
-        "population": in_order(POLICIES),
-        "method": in_order(METHODS),
-        "score": in_order(SCORES),
+        "population": POLICIES,
+        "method": METHODS,
+        "score": SCORES,
         "selection": SELECTIONS,
     }
     default, rows = Config(), []

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ucl import catalogue, user_objects
-from ucl.catalogue import check_name, in_order, is_user_object, resolved
+from ucl.catalogue import is_user_object, resolved
 from ucl.errors import InputError
 from ucl.fields import check_fields
 from ucl.machine.determinism import restored_draws
@@ -21,7 +21,7 @@ from ucl.models.passes import in_evaluation_mode
 from ucl.scorers.passes import ScoringPasses, check_arguments
 from ucl.scorers.scores import INPUTS, Score, mean_probabilities
 
-SCORES: dict[str, Score] = resolved(in_order(catalogue.SCORES))
+SCORES: dict[str, Score] = resolved(catalogue.SCORES)
 """The scores by their short names, in the order of tables."""
 OF_PROBABILITIES = tuple(SCORES[name] for name, row in catalogue.SCORES.items() if row.of_probabilities)
 """The scores that need one pass only, and can be taken of the mean probabilities."""
@@ -35,7 +35,7 @@ def resolve(name: str) -> Score:
     """
     if is_user_object(name):
         return user_objects.find_by_name("score", name, INPUTS)
-    check_name("score", name, SCORES)
+    check_fields(score=name)
     return SCORES[name]
 
 

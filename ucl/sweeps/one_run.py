@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ucl.config import Config
-from ucl.errors import InputError, UserExit, one_line, one_line_with_type
+from ucl.errors import InputError, one_line, one_line_with_type
 from ucl.experiment import run
 from ucl.fields import decimal
 from ucl.machine import checkpoints
@@ -38,7 +38,7 @@ def measure_once(
         running it.
 
     Raises:
-        InputError, UserExit: see `ucl.run`.
+        InputError: see `ucl.run`.
         OSError: the record cannot be stored; the checkpoint of the last task stays.
     """
     with locks.held(locks.path_of(store.folder, config)) as acquired:
@@ -98,7 +98,7 @@ def measure(
 
 def failed(error: Exception) -> Outcome:
     """A run that failed, with the file and line of the error, but not for errors of the user."""
-    if isinstance(error, (InputError, UserExit)):
+    if isinstance(error, InputError):
         return Outcome("failed", one_line(error, most=None))
     (frame,) = traceback.extract_tb(error.__traceback__)[-1:]
     return Outcome("failed", f"{one_line_with_type(error, 300)} ({Path(frame.filename).name}, line {frame.lineno})")
