@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -202,22 +203,22 @@ def _add_machine(verb: Any, threads: str) -> None:
 
 def _add_benchmark(verb: Any) -> None:
     """Add the arguments of `ucl.benchmarks.measure.benchmark`; those that are not given have its defaults."""
+    flag = functools.partial(verb.add_argument, default=argparse.SUPPRESS)
     text = f"any of {', '.join(ORDER)}, your own score as module:function, or leaderboard; fields of ucl run may follow"
-    text += ": 'BI refresh=2' (default: those of the paper)"
-    names: dict[str, tuple[str, dict[str, Any]]] = {
-        "methods": (text, {"metavar": "NAME", "nargs": "+"}),
-        "memory_sizes": ("images in the memory (default: 500 1000)", {"type": int, "metavar": "N", "nargs": "+"}),
-        "dataset": ("default: noise in the shape of CIFAR-10, which needs no data", {"metavar": "NAME"}),
-        "n_tasks": ("number of tasks (default: that of the data set)", {"type": int, "metavar": "N"}),
-        "repeats": ("timed batches per method, memory size and task (default: 5)", {"type": int, "metavar": "N"}),
-        "refresh": ("how many stored images of a class are rescored, see ucl run", {"type": float, "metavar": "X"}),
-        "precision": ("arithmetic of the scoring passes: auto, float32, bfloat16", {"metavar": "NAME"}),
-        "device": ("cpu, cuda, cuda:1, …; auto uses a GPU if there is one", {}),
-        "jobs": ("also measure whole runs, N at a time; needs --dataset", {"type": int, "metavar": "N", "nargs": "+"}),
-        "threads": ("CPU threads (default: all cores)", {"type": int, "metavar": "N"}),
-    }
-    for name, (text, options) in names.items():
-        verb.add_argument(f"--{name.replace('_', '-')}", default=argparse.SUPPRESS, help=text, **options)
+    flag("--methods", nargs="+", metavar="NAME", help=f"{text}: 'BI refresh=2' (default: those of the paper)")
+    text = "images in the memory (default: 500 1000)"
+    flag("--memory-sizes", type=int, nargs="+", metavar="N", help=text)
+    flag("--dataset", metavar="NAME", help="default: noise in the shape of CIFAR-10, which needs no data")
+    flag("--n-tasks", type=int, metavar="N", help="number of tasks (default: that of the data set)")
+    text = "timed batches per method, memory size and task (default: 5)"
+    flag("--repeats", type=int, metavar="N", help=text)
+    text = "how many stored images of a class are rescored, see ucl run"
+    flag("--refresh", type=float, metavar="X", help=text)
+    flag("--precision", metavar="NAME", help="arithmetic of the scoring passes: auto, float32, bfloat16")
+    flag("--device", help="cpu, cuda, cuda:1, …; auto uses a GPU if there is one")
+    text = "also measure whole runs, N at a time; needs --dataset"
+    flag("--jobs", type=int, nargs="+", default=[], metavar="N", help=text)
+    flag("--threads", type=int, metavar="N", help="CPU threads (default: all cores)")
     _add_data(verb)
     text = "writes PATH.csv, PATH_updates.csv and, with --jobs, PATH_runs.csv (default: %(default)s)"
     verb.add_argument("--output", type=path, default="figures/benchmark", metavar="PATH", help=text)

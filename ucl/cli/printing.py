@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ucl.errors import InputError
-from ucl.fields import as_text, decimal
+from ucl.fields import as_text
 from ucl.machine.terminal import duration, text_table
 
 if TYPE_CHECKING:
@@ -40,35 +40,32 @@ def averages(table: pd.DataFrame, by: Sequence[str], measures: Sequence[str]) ->
         measures: names of measures.
     """
     from ucl.evidence.averages import is_time
+    from ucl.evidence.table_formats import texts
 
     numbers = ["n", *measures, *(f"{name}_std" for name in measures)]
     words = [name for name in table if name not in numbers]
     always = {*by, "label", "arithmetic", "left_out"}
     shared = [name for name in words if name not in always and table[name].nunique(dropna=False) == 1]
-    words = [name for name in words if name not in shared]
-    head = [*words, "n", *(f"{name} [{'s' if is_time(name) else '%'}]" for name in measures)]
-    rows = [
-        [
-            *(_word(row[name]) for name in words),
-            str(row["n"]),
-            *(_mean_and_std(row[name], row[f"{name}_std"], is_time(name)) for name in measures),
-        ]
-        for row in table.to_dict("records")
-    ]
-    above = [f"{name} {_word(table[name].iloc[0])}" for name in shared if _word(table[name].iloc[0])]
-    lines = [text_table(head, rows, len(words)), "mean ± sample standard deviation over n seeds"]
+    columns = {name: table[name].map(_word) for name in words if name not in shared}
+    n_words = len(columns)
+    columns["n"] = table["n"].astype(str)
+    for name in measures:
+        digits = 3 if name == "seconds_per_batch" else 1
+        columns[f"{name} [{'s' if is_time(name) else '%'}]"] = texts(table[[name, f"{name}_std"]], digits)[name]
+    above = ", ".join(f"{name} {word}" for name in shared if (word := _word(table[name].iloc[0])))
+    lines = [above] if above else []
+    lines += [text_table(list(columns), list(zip(*columns.values())), n_words)]
+    lines += ["mean ± sample standard deviation over n seeds"]
     for name in measures:
         if table.loc[table["n"] > 0, name].isna().any():
             lines.append(f"{name} is empty where a run of the row does not have it, see ucl results --help")
-    return "\n".join([", ".join(above), *lines] if above else lines)
+    return "\n".join(lines)
 
 
 def mixed_machines(records: pd.DataFrame, by: Sequence[str]) -> list[str]:
-    """A line for each property of the machine in which the records differ, because times depend on it.
+    """A line for each property of the machine in which the records differ and that is not in `by`.
 
-    Args:
-        records: of the table, see `ucl.load_records`.
-        by: columns of the table that are always shown.
+    Times depend on it.
     """
     several = [name for name in ("device", "processor", "threads") if records[name].nunique() > 1 and name not in by]
     return [f"times are of several values of {name}; --by {name} separates them" for name in several]
@@ -139,9 +136,3 @@ def _time(seconds: float) -> str:
 def _word(value: Any) -> str:
     """A value as text; "" for a missing one."""
     return "" if value is None or str(value) in ("<NA>", "nan") else as_text(value)
-
-
-def _mean_and_std(mean: float, std: float, in_seconds: bool) -> str:
-    """Such as "12.3 ± 4.5"; less than a second with three significant digits; "" for a NaN."""
-    digits = 2 - math.floor(math.log10(mean)) if in_seconds and 0 < mean < 1 else 1
-    return "" if math.isnan(mean) else decimal(mean, digits) + ("" if math.isnan(std) else f" ± {std:.{digits}f}")

@@ -204,12 +204,11 @@ def benchmark(options: argparse.Namespace) -> int:
     from ucl.records.record import processor_of
     from ucl.report.costs import by_part
 
-    others = ("command", "verb", "output", "data")
+    others = ("command", "verb", "output", "data", "jobs")
     given = {name: value for name, value in vars(options).items() if name not in others}
-    jobs = given.pop("jobs", [])
-    for n in jobs:
+    for n in options.jobs:
         whole_number("jobs", n, 1, MOST_AT_ONCE)
-    if jobs and "dataset" not in given:
+    if options.jobs and "dataset" not in given:
         raise InputError("dataset", None, "whole runs need images: give --dataset with --jobs")
     table = measure.benchmark(**given, root=options.data)
     files = [f"{options.output}.csv", f"{options.output}_updates.csv"]
@@ -219,22 +218,19 @@ def benchmark(options: argparse.Namespace) -> int:
     times = updates.update_times(device=resolve_device(given.get("device", "auto")))
     described = times.assign(processor=processor_of(facts.to_dict()), threads=facts["threads"])
     described.to_csv(files[1], index=False, float_format="%.3g")
-    printed = []
-    if jobs:
-        settings = {name: value for name, value in given.items() if name not in ("repeats", "threads")}
-        runs = measure.runs_per_hour(jobs, root=options.data, **settings)
-        files.append(f"{options.output}_runs.csv")
-        runs.to_csv(files[-1], index=False, float_format="%.5g")
-        printed = ["whole runs:", runs.loc[:, :"dataset"].round(1).to_string(index=False)]
-    print(
+    lines = [
         by_part(table).to_string(index=False, na_rep="", float_format="%.1f"),
         f"scoring in {facts['scoring_precision']}, threads: {facts['threads']}, load {facts['load']:g} at the start",
         "memory update without scoring:",
         times.round(2).to_string(index=False),
-        *printed,
-        *files,
-        sep="\n",
-    )  # at the end, as it fails on a closed pipe
+    ]
+    if options.jobs:
+        settings = {name: value for name, value in given.items() if name not in ("repeats", "threads")}
+        runs = measure.runs_per_hour(options.jobs, root=options.data, **settings)
+        files.append(f"{options.output}_runs.csv")
+        runs.to_csv(files[2], index=False, float_format="%.5g")
+        lines += ["whole runs:", runs.loc[:, :"dataset"].round(1).to_string(index=False)]
+    print(*lines, *files, sep="\n")
     return 0
 
 
