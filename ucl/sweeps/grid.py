@@ -37,13 +37,9 @@ def grid(source: str | Path | Mapping[str, Any] | Iterable[Mapping[str, Any]]) -
         return _runs([source] if isinstance(source, Mapping) else source)
     try:
         return _runs(_read(source))
-    except InputError as error:
-        raise InputError("config", str(source), str(error)) from None
-    except FileNotFoundError:
-        reason = "no such file; give a JSON or YAML file of Config fields, or a record"
+    except (OSError, ValueError) as error:
+        reason = str(error) if isinstance(error, InputError) else f"can't be read as JSON or YAML ({error})"
         raise InputError("config", str(source), reason) from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputError("config", str(source), f"can't be read as JSON or YAML ({error})") from None
 
 
 def _read(file: str | Path) -> list[dict[str, Any]]:
