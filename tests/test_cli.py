@@ -257,8 +257,6 @@ REFUSED = [  # what is typed, and what the message names
     ("sweep table4 --threads 0", "threads"),
     ("sweep table4 --set score BI", "score"),
     ("sweep table4 --jobs 0", "jobs"),
-    ("sweep table4 --jobs 2 --scheduler tcp://127.0.0.1:9", "--jobs"),
-    ("sweep table4 --scheduler nowhere", "--scheduler"),
     ("reproduce table", "tables"),
     ("reproduce tables -p seed 1", "seeds"),
     ("benchmark --memory-sizes 0", "--memory-sizes 0"),

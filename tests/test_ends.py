@@ -16,7 +16,6 @@ import ucl
 from ucl import RecordStore, SweepError
 from ucl.cli.main import main
 from ucl.sweeps.sweep import sweep
-from ucl.sweeps.workers import dask_executor
 
 pytestmark = pytest.mark.usefixtures("small_networks")
 SWEEP = {"device": "cpu", "threads": 1}
@@ -158,7 +157,7 @@ def test_an_output_that_cannot_be_written_is_answered_before_python_ends(monkeyp
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_scheduler_that_is_dead_is_named_in_bounded_time(tiny, tmp_path):
-    pytest.importorskip("distributed")
+    distributed = pytest.importorskip("distributed")
     file = tmp_path / "scheduler.json"
     code = "from distributed.cli.dask_scheduler import main; main()"
     options = ["--port", "0", "--host", "127.0.0.1", "--no-dashboard", "--scheduler-file", str(file)]
@@ -170,12 +169,12 @@ def test_a_scheduler_that_is_dead_is_named_in_bounded_time(tiny, tmp_path):
     with subprocess.Popen([sys.executable, "-c", code, *options], stderr=subprocess.DEVNULL) as scheduler:
         try:
             address = wait_for(announced)
-            with dask_executor(address) as executor:
+            with distributed.Client(address, set_as_default=False) as client:
                 RecordStore(tmp_path / "runs").save(ucl.run(tiny, device="cpu", progress=False))
                 scheduler.kill()
                 begin, seeds = time.monotonic(), [tiny, tiny.replace(seed=1)]
                 with pytest.raises(SweepError, match="scheduler") as raised:
-                    sweep(seeds, tmp_path / "runs", executor, progress=False)
+                    sweep(seeds, tmp_path / "runs", client.get_executor(), progress=False)
                 assert time.monotonic() - begin < 60
             assert [r.config for r in raised.value.records] == seeds[:1] and len(raised.value.failures) == 1
         finally:

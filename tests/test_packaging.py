@@ -101,7 +101,7 @@ def test_every_dependency_has_a_lower_bound_and_no_upper_one():
 
 def test_the_pinned_versions_are_exact_and_within_the_bounds():
     pins = constraints()
-    extras = (Requirement(line) for extra in ("test", "cluster", "avalanche") for line in project()[extra])
+    extras = (Requirement(line) for extra in ("test", "avalanche") for line in project()[extra])
     for requirement in pins.values():
         assert [clause.operator for clause in requirement.specifier] == ["=="], requirement
     for requirement in (*dependencies().values(), *extras):
@@ -135,11 +135,11 @@ def test_every_package_that_is_imported_is_asked_for():
         for cell in json.loads(file.read_text(encoding="utf-8"))["cells"]
         if cell["cell_type"] == "code" and not cell["source"][0].startswith("%%")
     ]
-    assert imported(package) <= modules_of("cluster", "avalanche")
+    assert imported(package) <= modules_of("avalanche")
     assert imported(notebooks) <= modules_of("avalanche") | {"google"}  # `google` comes with Colab
     tests = [file.read_text(encoding="utf-8") for file in (ROOT / "tests").rglob("*.py")]
     helpers = {file.stem for file in (ROOT / "tests").rglob("*.py")}
-    assert imported(tests) - helpers <= modules_of("cluster", "avalanche", "test")
+    assert imported(tests) - helpers <= modules_of("avalanche", "test")
 
 
 # Imports

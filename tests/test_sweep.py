@@ -33,7 +33,6 @@ from ucl.sweeps import locks
 from ucl.sweeps.grid import shard
 from ucl.sweeps.progress import run_name, status
 from ucl.sweeps.sweep import SweepError, automatic_jobs, sweep
-from ucl.sweeps.workers import dask_executor
 
 pytestmark = pytest.mark.usefixtures("small_networks")
 SWEEP = {"device": "cpu", "progress": False, "threads": 1}
@@ -414,10 +413,8 @@ def test_on_dask_workers_of_which_one_is_killed_nothing_is_lost(tiny, tmp_path, 
     monkeypatch.setenv("PAUSE", "0.1")
     (expected, calls_per_run), store = undisturbed, tmp_path / "killed"
     where = dict(processes=True, n_workers=2, threads_per_worker=1, dashboard_address=None, host="127.0.0.1")
-    with (
-        distributed.LocalCluster(**where, silence_logs=50) as cluster,
-        dask_executor(cluster.scheduler_address) as executor,
-    ):
+    with distributed.LocalCluster(**where, silence_logs=50) as cluster, cluster.get_client() as client:
+        executor = client.get_executor()
         calm = results(sweep(scored(tiny, seeds=range(2)), tmp_path / "calm", executor, **SWEEP))
         assert calm.items() <= expected.items() and len(calm) == 2
         assert calls() == 2 * calls_per_run

@@ -57,12 +57,9 @@ def parser() -> argparse.ArgumentParser:
     sweep = add("sweep", verbs.sweep, "measure many runs: a table of the paper, or your own")
     sweep.description = texts.SWEEP.format(tables=_lines(GRIDS))
     _add_grid(sweep)
-    processes = sweep.add_mutually_exclusive_group()
     text = "runs at a time; auto: as many as cores and memory suffice for, with one thread each (default: %(default)s)"
-    processes.add_argument("--jobs", type=number_or_auto, default=1, metavar="N", help=text)
-    text = "use the workers of a dask scheduler: tcp://host:port"
-    processes.add_argument("--scheduler", metavar="ADDRESS", help=text)
-    _add_machine(sweep, "all cores divided by --jobs, 1 with auto; with --scheduler those of its workers")
+    sweep.add_argument("--jobs", type=number_or_auto, default=1, metavar="N", help=text)
+    _add_machine(sweep, "all cores divided by --jobs, 1 with auto")
 
     status = add("status", verbs.status, "show the progress of a sweep")
     _add_grid(status)

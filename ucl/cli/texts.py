@@ -58,13 +58,7 @@ a SLURM job array: each job runs a twentieth of the table, all records go into o
   To continue a job that was stopped, submit it again with the same line. In a Kubernetes indexed job, which counts
   from 0: --shard $((JOB_COMPLETION_INDEX + 1))/20
 
-dask workers, on any machines that share the folders (python -m pip install distributed):
-  dask scheduler --host 10.0.0.1 --no-dashboard        on one machine, here with the address 10.0.0.1
-  dask worker tcp://10.0.0.1:8786 --host 10.0.0.2 --nworkers 8 --nthreads 1 --no-dashboard  on each, here on 10.0.0.2
-  ucl sweep table1 --scheduler tcp://10.0.0.1:8786 --store /shared/runs --data /shared/data
-  Objects of your own: PYTHONPATH=/shared/objects before `dask worker`, or start it in the folder of their modules.
-  Anyone who can reach the scheduler or a worker can make the workers execute any code. Use a network in which you trust
-  every user, or TLS (tls://10.0.0.1:8786) with the certificates named in dask's configuration.
+dask workers, or another executor of concurrent.futures, from Python: ucl.sweep(configs, "/shared/runs", executor)
 
 Without a terminal, for example in the log of a job, one line per finished run reports its result and the time left."""
 

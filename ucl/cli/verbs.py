@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -104,14 +103,12 @@ def sweep(options: argparse.Namespace) -> int:
     configs = _grid(options)
     from ucl.sweeps.sweep import SweepError
     from ucl.sweeps.sweep import sweep as measure
-    from ucl.sweeps.workers import dask_executor
 
     names = ("jobs", "device", "threads", "graphs", "curves", "weights", "predictions")
     settings = {name: getattr(options, name) for name in names}
     try:
-        scheduler = nullcontext() if options.scheduler is None else dask_executor(options.scheduler)
-        with scheduler as executor, log_messages(show_note):
-            records = measure(configs, options.store, executor, root=options.data, **settings)
+        with log_messages(show_note):
+            records = measure(configs, options.store, root=options.data, **settings)
     except SweepError as error:
         print(f"ucl sweep: {error}", file=sys.stderr)
         return 1

@@ -10,13 +10,11 @@ import uuid
 import warnings
 from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, wait
-from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from multiprocessing.connection import wait as wait_for_any
 from typing import Any
 
 from ucl.config import Config
-from ucl.errors import InputError, one_line_with_type
 from ucl.machine.terminal import show_note
 from ucl.sweeps.one_run import Outcome, failed, measure
 
@@ -105,24 +103,3 @@ def on_executor(configs: Iterable[Config], executor: Executor, **how: Any) -> It
     finally:
         for future in running:
             future.cancel()
-
-
-@contextmanager
-def dask_executor(address: str) -> Iterator[Executor]:
-    """The workers of a dask scheduler, as an executor for `ucl.sweep`.
-
-    Raises:
-        InputError: dask.distributed is not installed, or no scheduler answers at the address.
-    """
-    try:
-        from distributed import Client
-
-        client = Client(address, timeout=10, set_as_default=False)
-    except ImportError:
-        reason = "needs dask.distributed: python -m pip install distributed"
-        raise InputError("scheduler", address, reason) from None
-    except Exception as error:  # For example a TypeError, if tls:// is given without certificates.
-        reason = f"no dask scheduler answers there ({one_line_with_type(error)}); give its address tcp://host:port"
-        raise InputError("scheduler", address, reason) from None
-    with client:
-        yield client.get_executor()
