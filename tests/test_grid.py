@@ -29,12 +29,9 @@ def test_ranges_and_arrays_are_lists():
     assert ucl.grid({"seed": range(3), "lr": np.array([0.1, 0.2])}) == runs
     assert ucl.grid({"seed": np.arange(3), "lr": list(np.array([0.1, 0.2]))}) == runs
     assert ucl.grid({"seed": np.int64(3), "lr": np.array(0.2)}) == ucl.grid({"seed": 3, "lr": 0.2})
-
-
-@pytest.mark.parametrize("lr", [np.array([[0.1], [0.2]]), np.array([]), range(0)], ids=str)
-def test_an_array_that_is_not_a_list_of_values_is_refused(lr):
-    with pytest.raises(InputError):
-        ucl.grid({"lr": lr})
+    for refused in (np.array([[0.1], [0.2]]), np.array([]), range(0)):
+        with pytest.raises(InputError):
+            ucl.grid({"lr": refused})
 
 
 def test_a_yaml_and_a_json_file_give_the_same_runs(tmp_path):
@@ -43,20 +40,12 @@ def test_a_yaml_and_a_json_file_give_the_same_runs(tmp_path):
     assert ucl.grid(tmp_path / "grid.yaml") == ucl.grid(str(tmp_path / "grid.json")) == ucl.grid(GRID)
 
 
-def test_what_yaml_reads_as_text_stays_text_except_numbers_with_an_exponent(tmp_path):
-    (tmp_path / "grid.yaml").write_text('dataset: ["2024", "1e-3", nan, infinity, 3e4x]\nlr: [1e-3, 2E1, .5e+1]\n')
-    runs = ucl.grid(tmp_path / "grid.yaml")
-    assert [run.dataset for run in runs[::3]] == ["2024", "1e-3", "nan", "infinity", "3e4x"]
-    assert [run.lr for run in runs[:3]] == [0.001, 20.0, 5.0]
-
-
 def test_plain_values_are_those_of_yaml_1_2():
-    assert from_yaml("[010, -7, 1:30, 1_0, no, ON, ~, .5, 1., -.inf, TRUE, 2020-01-01, null]") == [
-        *(10, -7, "1:30", "1_0", "no", "ON", None, 0.5, 1.0, float("-inf"), True, "2020-01-01", None)
-    ]
-    assert from_yaml("") is None and from_yaml("{a: , b: &x {c: 1}, d: *x, <<: *x}") == {
-        **{"a": None, "b": {"c": 1}, "d": {"c": 1}, "c": 1}
-    }
+    plain = {"010": 10, "-7": -7, ".5": 0.5, "1.": 1.0, "1e-3": 0.001, "2E1": 20.0, "-.inf": float("-inf")}
+    plain |= {"TRUE": True, "~": None, "": None, "{a: , b: 1}": {"a": None, "b": 1}}
+    plain |= {text: text for text in ("1:30", "1_0", "no", "ON", "2020-01-01", "nan", "infinity", "3e4x")}
+    assert {text: from_yaml(text) for text in plain} == plain
+    assert from_yaml("'1e-3'") == "1e-3" and from_yaml("{a: &x {c: 1}, <<: *x}") == {"a": {"c": 1}, "c": 1}
 
 
 def test_grids_may_share_fields_and_replace_some_of_them(tmp_path):
@@ -93,16 +82,12 @@ def test_a_value_that_equals_a_default_stays_when_other_fields_are_replaced(tmp_
         ("lr: [0.1, fast]", "lr='fast'"),
         ("lrr: 0.1", "'lrr'"),
         ("lr: []", "lr=[]"),
-        ("lr: {low: 0.1}", "lr={'low': 0.1}"),
         ("lr: [0.1", "line 1"),
         ("seed: 0\nlr: 0.1\nseed: 1", "seed"),
-        ("- seed: 0\n- {lr: 0.1, lr: 0.2}", "lr"),
         ('[{"lr": 0.1}, {"seed": 0, "lr": 0.1, "seed": 1}]', "seed"),
         ("- 3", "mapping"),
-        ("2020-01-01: 3", "2020-01-01"),
         ("readings: yes", "readings='yes'"),
         ("score: [BI, MC]\ndropout: 0", "dropout=0"),
-        ("seed: [0, -1]", "seed=-1"),
         ("score: BI, EN", "score='BI, EN'"),
         ('{"config": {"lr": 0.1}, "seed": [0, 1]}', "config"),
     ],
@@ -115,7 +100,7 @@ def test_a_file_that_is_not_a_grid_is_refused_with_its_name_and_the_field(tmp_pa
     assert str(tmp_path / "grid.yaml") in message and named in message and "\n" not in message
 
 
-@pytest.mark.parametrize("name", ["", "gone.yaml"])
-def test_a_folder_and_a_file_that_does_not_exist_are_refused(tmp_path, name):
-    with pytest.raises(InputError):
-        ucl.grid(tmp_path / name)
+def test_a_folder_and_a_file_that_does_not_exist_are_refused(tmp_path):
+    for path in (tmp_path, tmp_path / "gone.yaml"):
+        with pytest.raises(InputError):
+            ucl.grid(path)

@@ -304,21 +304,3 @@ def links_that_lead_nowhere(notebook):
         return not url.scheme and not known
 
     return [link for link in re.findall(r' (?:href|src)="([^"]*)"', html) if leads_nowhere(link)]
-
-
-def test_the_links_of_prose_and_outputs_are_checked(tmp_path):
-    good = ("../figures/RESULTS.md", "01_streams.ipynb#Where-the-images-come-from", "../figures/effects.png", "#Title")
-    bad = ("figures/RESULTS.md", "../figures/RESULTS.md#nothing", "01_streams.ipynb#Nothing", "gone.ipynb", "gone.csv")
-    text = " ".join(f"[a]({link})" for link in (*good, *bad))
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell("# Title")])
-    shown = nbformat.v4.new_output("display_data", {"text/markdown": text})
-    notebook.cells.append(nbformat.v4.new_code_cell("1", execution_count=1, outputs=[shown]))
-    nbformat.write(notebook, tmp_path / "00_quickstart.ipynb")
-    assert len(links_that_lead_nowhere(tmp_path / "00_quickstart.ipynb")) == len(bad)
-
-
-def test_a_blank_picture_is_noticed(tmp_path):
-    Image.new("RGB", (400, 300), "white").save(tmp_path / "blank.png")
-    (tmp_path / "blank.pdf").write_bytes(b"%PDF")
-    with pytest.raises(AssertionError):
-        assert_filled(tmp_path / "blank.png")
