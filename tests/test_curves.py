@@ -15,7 +15,7 @@ SO_FAR = np.array([0.9, 0.65, 0.5])
 
 
 def test_a_row_has_the_mean_and_the_forgetting_of_the_tasks_seen():
-    first, second, third = curves.rows(A, SO_FAR)
+    first, second, third = curves.table(A, SO_FAR).to_dict("records")
     assert [row["tasks_learnt"] for row in (first, second, third)] == [1, 2, 3]
     assert (first["accuracy"], first["forgetting"]) == (0.9, 0)
     assert (second["accuracy"], second["forgetting"]) == pytest.approx((0.65, 0.4))

@@ -40,7 +40,7 @@ class AnytimeEvaluation:
         self._images = [images for images, _ in tests]
         self._truth = [labels.cpu().numpy() for _, labels in tests]
         self._batches: list[int] = []
-        self._correct: list[np.ndarray] = []
+        self._correct: list[list[float]] = []
 
     def is_due(self, n_learnt: int) -> bool:
         """Whether a test is due after `n_learnt` batches of the stream."""
@@ -54,7 +54,7 @@ class AnytimeEvaluation:
         correct_T = np.full(len(self._truth), np.nan)
         correct_T[: len(truth)] = [np.sum(answers == labels) for answers, labels in zip(predicted, truth, strict=True)]
         self._batches.append(n_learnt)
-        self._correct.append(correct_T)
+        self._correct.append(correct_T.tolist())
 
     @property
     def results(self) -> Anytime | None:
@@ -65,8 +65,7 @@ class AnytimeEvaluation:
         return Anytime(np.array(self._batches), np.array(self._correct), images)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"batches": list(self._batches), "correct": [correct_T.tolist() for correct_T in self._correct]}
+        return {"batches": self._batches, "correct": self._correct}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._batches = list(state["batches"])
-        self._correct = [np.array(correct_T) for correct_T in state["correct"]]
+        self._batches, self._correct = state["batches"], state["correct"]

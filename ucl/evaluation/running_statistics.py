@@ -119,7 +119,7 @@ def displace_statistics(
     if buffer is not None:
         sources.insert(0, (buffer.images[: buffer.n_stored], buffer.labels[: buffer.n_stored]))
     candidates = [
-        torch.cat([images[_indices(np.flatnonzero(labels == c), images)] for images, labels in sources])
+        torch.cat([images[torch.from_numpy(np.flatnonzero(labels == c))] for images, labels in sources])
         for c in task.classes
     ]
     generator = torch.Generator().manual_seed(int(draw.integers(2**62)))
@@ -170,14 +170,14 @@ def batches_for_estimate(
     generator = torch.Generator().manual_seed(int(draw.integers(2**62)))
     for _ in range(BATCHES):
         drawn = [
-            images[_indices(draw.choice(len(images), min(n, len(images)), replace=False), images)]
+            images[torch.from_numpy(draw.choice(len(images), min(n, len(images)), replace=False))]
             for images, n in shares
         ]
         images_NCHW = torch.cat(drawn)
         if name == "views":
             views_PNCHW = views.perturb(to_unit(images_NCHW), generator, model.mean.flatten())
-            view_N = _indices(draw.integers(len(views_PNCHW), size=len(images_NCHW)), images_NCHW)
-            images_NCHW = views_PNCHW[view_N, torch.arange(len(images_NCHW), device=images_NCHW.device)]
+            view_N = torch.from_numpy(draw.integers(len(views_PNCHW), size=len(images_NCHW)))
+            images_NCHW = views_PNCHW[view_N, torch.arange(len(view_N))]
         yield images_NCHW
 
 
@@ -186,8 +186,3 @@ def _last_batches(task: Task) -> tuple[Tensor, np.ndarray]:
     end = len(task) * task.batch_size
     last = slice(max(0, end - LAST_BATCHES * task.batch_size), end)
     return task.images[last], task.host_labels[last]
-
-
-def _indices(indices: np.ndarray, images: Tensor) -> Tensor:
-    """The same indices as a tensor on the device of the images."""
-    return torch.from_numpy(np.asarray(indices, dtype=np.int64)).to(images.device)

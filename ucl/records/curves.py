@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,8 +14,11 @@ from ucl.errors import first_of
 from ucl.machine.files import write_or_warn
 from ucl.records.store import StoredRun
 
+if TYPE_CHECKING:
+    import pandas as pd
 
-def rows(accuracy: np.ndarray, so_far: np.ndarray) -> list[dict[str, float]]:
+
+def table(accuracy: np.ndarray, so_far: np.ndarray) -> pd.DataFrame:
     """One row per task learnt so far.
 
     Args:
@@ -22,32 +26,28 @@ def rows(accuracy: np.ndarray, so_far: np.ndarray) -> list[dict[str, float]]:
         so_far: (T,), A after each task, see `ucl.Record.accuracy_so_far`.
 
     Returns:
-        Rows with entries tasks_learnt, accuracy (A, on the tasks learnt so far), forgetting
-        (`ucl.metrics.last_forgetting` of these tasks), and task_1 to task_T, the accuracy on each task, NaN for later
-        tasks; all in [0, 1], forgetting in [-1, 1].
-    """
-    learnt = int((~np.isnan(np.diagonal(accuracy))).sum())
-    return [
-        {
-            "tasks_learnt": t,
-            "accuracy": float(so_far[t - 1]),
-            "forgetting": metrics.last_forgetting(accuracy[:t, :t]),
-            **{f"task_{i}": float(value) for i, value in enumerate(accuracy[t - 1], 1)},
-        }
-        for t in range(1, learnt + 1)
-    ]
-
-
-def save(accuracy: np.ndarray, so_far: np.ndarray, path: str | Path) -> None:
-    """Write the `rows` as a CSV file, completely or not at all; NaN becomes an empty cell.
-
-    If the file cannot be written, there is a warning and no error, because the curve can be made from the record.
+        Columns tasks_learnt, accuracy (A, on the tasks learnt so far), forgetting (`ucl.metrics.last_forgetting` of
+        these tasks), and task_1 to task_T, the accuracy on each task, NaN for later tasks; all in [0, 1], forgetting in
+        [-1, 1].
     """
     import pandas as pd
 
-    names = ["tasks_learnt", "accuracy", "forgetting", *(f"task_{i}" for i in range(1, len(accuracy) + 1))]
-    table = pd.DataFrame(rows(accuracy, so_far), columns=names)
-    write_or_warn(Path(path), table.to_csv(index=False).encode(), "curve")
+    n_learnt = int((~np.isnan(np.diagonal(accuracy))).sum())
+    learnt = range(1, n_learnt + 1)
+    columns = {
+        "tasks_learnt": learnt,
+        "accuracy": so_far[:n_learnt],
+        "forgetting": [metrics.last_forgetting(accuracy[:t, :t]) for t in learnt],
+    }
+    return pd.DataFrame(columns | {f"task_{i}": values for i, values in enumerate(accuracy[:n_learnt].T, 1)})
+
+
+def save(accuracy: np.ndarray, so_far: np.ndarray, path: str | Path) -> None:
+    """Write the `table` as a CSV file, completely or not at all; NaN becomes an empty cell.
+
+    If the file cannot be written, there is a warning and no error, because the curve can be made from the record.
+    """
+    write_or_warn(Path(path), table(accuracy, so_far).to_csv(index=False).encode(), "curve")
 
 
 def path_of(folder: str | Path, record: str | Path) -> Path:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -111,4 +111,4 @@ class Reading:
     @classmethod
     def from_raw(cls, raw: dict[str, Any]) -> Reading:
         """The results that `to_raw` returned."""
-        return cls(**{field.name: np.array(raw[field.name], np.float64) for field in fields(cls)})
+        return cls(**{name: np.array(values, np.float64) for name, values in raw.items()})
