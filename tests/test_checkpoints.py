@@ -1,10 +1,8 @@
 """Checkpoints: a stopped run continues after its last complete task, to the same record, or starts again."""
 
 import json
-import multiprocessing
 import os
 import random
-import sys
 import time
 import zipfile
 from dataclasses import replace
@@ -174,26 +172,6 @@ def test_a_run_killed_at_ten_random_moments_ends_as_if_it_had_never_stopped(base
     again = run(config, checkpoint=checkpoint)
     assert json.dumps(again.results) == json.dumps(whole.results)
     assert continued > 2
-
-
-def _run_on_one_thread(config, path):
-    torch.set_num_threads(1)  # as in the tests: a checkpoint of another number of threads is ignored
-    run(config, checkpoint=path)
-
-
-def test_processes_killed_by_the_system_leave_a_checkpoint_that_leads_to_the_same_record(tiny, tmp_path):
-    config, path = tiny.replace(model="own_objects:batch_normed"), tmp_path / "checkpoint.pt"
-    whole = undisturbed(config)
-    children = multiprocessing.get_context("forkserver")  # A fork of a process that has trained could not train.
-    children.set_forkserver_preload(["ucl.experiment"])
-    draw = random.Random(5)
-    for _ in range(6):
-        child = children.Process(target=_run_on_one_thread, args=(config, path))
-        child.start()
-        child.join(draw.uniform(0.5, 0.5 + 4 * whole.timing["total"]))
-        child.kill()
-        child.join()
-    assert run(config, checkpoint=path).results == whole.results
 
 
 # Users' objects
@@ -391,6 +369,7 @@ def test_a_checkpoint_holds_plain_values_that_torch_loads_without_executing_anyt
 CHANGES = {
     "torch": lambda patch, config: patch.setattr(torch, "__version__", "1.13.0"),
     "source of ucl": lambda patch, config: patch.setattr("ucl.experiment.package_hash", lambda: "0123"),
+    "source": lambda patch, config: patch.setattr("ucl.user_objects.source_hash", lambda paths: "0123"),
     "threads": lambda patch, config: patch.setattr(torch, "get_num_threads", lambda: 77),
     "data": lambda patch, config: patch.setattr(ucl.datasets.ImageDataset, "fingerprint", "0123"),
     "experiment": lambda patch, config: config.replace(lr=0.06),
@@ -420,30 +399,17 @@ def test_a_run_continues_after_a_commit_that_changes_no_file_of_the_package(er, 
     assert again.results == undisturbed(er).results and again.environment["commit"] == "f00"
 
 
-def test_a_checkpoint_of_a_score_that_was_edited_is_ignored(base, tmp_path, monkeypatch, moments):
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    file, path = tmp_path / "edited_score.py", tmp_path / "checkpoint.pt"
-    file.write_text("def score(logits_PNC):\n    return logits_PNC.double().std(0).mean(-1)\n")
-    config = base.replace(score="edited_score:score")
-    stopped(config, path, moments)
-    file.write_text(file.read_text() + "# another\n")
-    with pytest.warns(UserWarning, match="is of another run"):
-        run(config, checkpoint=path)
-
-
-@pytest.mark.parametrize("damage", ["empty", "cut", "text", "other state", "folder"])
+@pytest.mark.parametrize("damage", ["cut", "other state", "folder"])
 def test_a_damaged_checkpoint_is_ignored_with_a_line(er, damage, tmp_path, moments):
     path = tmp_path / "checkpoint.pt"
     stopped(er, path, moments)
-    whole = path.read_bytes()
-    if damage == "folder":
-        path.unlink()
-        path.mkdir()
+    if damage == "cut":
+        path.write_bytes(path.read_bytes()[:-1000])
     elif damage == "other state":
         torch.save({"x": 1}, path)
     else:
-        path.write_bytes({"empty": b"", "cut": whole[:-1000], "text": b"{}"}[damage])
+        path.unlink()
+        path.mkdir()
     with pytest.warns(UserWarning) as reported:
         record = run(er, checkpoint=path)
     lines = [str(warning.message) for warning in reported]  # In place of a folder, no checkpoint can be written either.

@@ -118,24 +118,6 @@ def test_a_named_set_in_another_data_folder_is_other_images(here):
     assert set(table["data"]) == {first.version.images, second.version.images}
 
 
-def test_the_command_measures_again_on_other_images_and_says_so(here, capsys):
-    Path("run.json").write_text(Config(dataset="set.npz", **TINY).to_json())
-    arguments = ["run", "--config", "run.json", "--device", "cpu", "--curves", "curves"]
-    warnings.simplefilter("default")  # pytest restores its own
-    assert main(arguments) == 0
-    capsys.readouterr()
-    curve = files("curves")
-    change_images("set.npz")
-    assert main(arguments) == 0
-    out, err = capsys.readouterr()
-    assert err.startswith("ucl: set.npz: ") and err.count("\n") == 1 and "already measured" not in out
-    assert_a_curve_per_record(before=curve)
-    assert main(arguments) == 0
-    again, err = capsys.readouterr()
-    assert (again.startswith("already measured"), err) == (True, "")
-    assert again.splitlines()[-1] == out.splitlines()[-1] != ""
-
-
 def test_where_the_images_are_not_here_records_count_and_a_line_says_that_nothing_was_compared(here, capsys):
     config = Config(dataset="gone.npz", **TINY)
     save_bands(here / "gone.npz")
@@ -282,20 +264,6 @@ def test_a_score_of_the_package_and_a_memory_without_a_score_have_no_source(here
     config = Config(dataset="set.npz", **{**TINY, "population": None, **fields})
     (here / "mine.py").write_text("raise SystemExit('executed')")
     assert current_version(config).source == ""
-
-
-HELPED = "import helper\n\ndef score(logits):\n    return helper.sign * logits.softmax(-1).amax(-1).std(0)\n"
-
-
-def test_a_score_whose_helper_module_was_changed_is_another_version(here):
-    config = Config(dataset="set.npz", **SCORED)
-    Path("mine.py").write_text(HELPED)
-    for sign in (1, -1):
-        Path("helper.py").write_text(f"sign = {sign}\n")
-        swept(config)
-    table = ucl.results(load_records("runs"))
-    assert table["n"].tolist() == [1, 1]
-    sys.modules.pop("helper")
 
 
 @pytest.mark.parametrize("source_is", ["a hash per object", "unknown"])
