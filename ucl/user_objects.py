@@ -74,7 +74,7 @@ def load(field: str, path: str) -> Any:
         InputError: its module cannot be imported, has no file or is one of Python's own, or it is not in its module.
     """
     module, name, _ = parsed(field, path)
-    if _is_of_python(module):
+    if module.partition(".")[0] in sys.stdlib_module_names:
         raise InputError(field, path, f"{module} is a module of Python itself; give your file another name")
     try:
         _import_current(module)
@@ -88,10 +88,6 @@ def load(field: str, path: str) -> Any:
             field, path, f"{module} has no file; write {name} to one, in a notebook by %%writefile mine.py"
         )
     return value
-
-
-def _is_of_python(module: str) -> bool:
-    return module.partition(".")[0] in sys.stdlib_module_names
 
 
 def _import_current(module: str) -> None:
@@ -137,19 +133,17 @@ def source_files(module: str) -> dict[str, Path]:
     by a computed name.
     """
     files: dict[str, Path] = {}
-    seen: set[str] = set()
     waiting = [module]
     while waiting:
         name = waiting.pop()
-        if name in seen or _is_installed(name):
+        if name in files or _is_installed(name):
             continue
-        seen.add(name)
-        waiting += [name.rpartition(".")[0]] if "." in name else []  # The package is executed too.
+        package = name.rpartition(".")[0]
+        waiting.append(package)  # It is executed too.
         if location := _location(name):
             files[name] = Path(location)
             if location.endswith(".py"):
-                package = name if files[name].name == "__init__.py" else name.rpartition(".")[0]
-                waiting += _imports(files[name].read_bytes(), package)
+                waiting += _imports(files[name].read_bytes(), name if files[name].stem == "__init__" else package)
     return files
 
 
@@ -179,9 +173,9 @@ def _location(module: str) -> str:
 
 
 def _is_installed(module: str) -> bool:
-    """Whether a module is of this package, of Python or of an installed package."""
+    """Whether a module is of this package, of Python or of an installed package; no module, "", counts as well."""
     top = module.partition(".")[0]
-    if top in ("", "ucl") or _is_of_python(top):
+    if top in ("", "ucl", *sys.stdlib_module_names):
         return True
     return any(is_of_a_library(_location(name)) for name in (top, module))  # A namespace package has no file.
 
@@ -236,13 +230,13 @@ def find(field: str, path: str, arguments: str, base: type[Any] | None = None) -
         InputError: it does not exist, cannot be imported, is not a subclass of `base`, or cannot be called with the
             arguments.
     """
-    loaded, wanted = load(field, path), f"function of ({arguments})"
+    function, wanted = load(field, path), f"function of ({arguments})"
     if base is not None:
         wanted = f"subclass of {base.__module__}.{base.__name__} with a constructor of ({arguments})"
-        if not isinstance(loaded, type) or not issubclass(loaded, base):
+        if not isinstance(function, type) or not issubclass(function, base):
             raise InputError(field, path, f"give a {wanted}")
     names = arguments.split(", ") if arguments else []
-    return _with_arguments(field, path, wanted, lambda function: signature(function).bind(*names))
+    return _with_arguments(field, path, function, wanted, lambda function: signature(function).bind(*names))
 
 
 class ByName:
@@ -277,14 +271,14 @@ def find_by_name(field: str, path: str, known: Sequence[str]) -> Callable[..., A
         InputError: see `find`; or the function has another parameter without a default value, or none at all.
     """
     wanted = f"function of ({known[0]}), which may ask for {', '.join(known[1:])} too"
-    return _with_arguments(field, path, wanted, lambda function: ByName(function, known).check())
+    return _with_arguments(field, path, load(field, path), wanted, lambda function: ByName(function, known).check())
 
 
 def _with_arguments(
-    field: str, path: str, wanted: str, bind: Callable[[Callable[..., Any]], object]
+    field: str, path: str, function: Any, wanted: str, bind: Callable[[Callable[..., Any]], object]
 ) -> Callable[..., Any]:
-    """The function of a path with its arguments; `bind` raises a TypeError if it cannot be called as `wanted`."""
-    function, arguments = load(field, path), parsed(field, path).arguments
+    """The function with the arguments of its path; `bind` raises a TypeError if it cannot be called as `wanted`."""
+    arguments = parsed(field, path).arguments
     try:
         signature(function).bind_partial(**arguments)
         function = partial(function, **arguments) if arguments else function
