@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import functools
+import inspect
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -40,13 +41,16 @@ def parser() -> argparse.ArgumentParser:
     main.add_argument("--version", action="version", version=f"ucl {ucl.__version__}")
     all_verbs = main.add_subparsers(required=True, metavar="COMMAND")
 
-    def add(name: str, command: Callable | None, text: str, inside: Any = all_verbs) -> Any:
-        about, examples = getattr(texts, name.upper(), f"{text.capitalize()}."), f"{name.upper()}_EXAMPLES"
-        verb = inside.add_parser(name, help=text, description=about, epilog=getattr(texts, examples, None))
+    def add(name: str, command: Callable, *further: str, inside: Any = all_verbs) -> Any:
+        """The parser of a verb; the help has the docstring of its function, further texts and the examples."""
+        about, examples = inspect.getdoc(command) or "", getattr(texts, f"{name.upper()}_EXAMPLES", None)
+        description = "\n\n".join([about, *further])
+        summary = about.split("\n")[0].replace("%", "%%")
+        verb = inside.add_parser(name, help=summary, description=description, epilog=examples)
         verb.set_defaults(command=command, verb=verb)
         return verb
 
-    run = add("run", verbs.run, "measure one run")
+    run = add("run", verbs.run, texts.SPLIT)
     _add_config(run.add_argument_group("the experiment"))
     where = run.add_argument_group("where and how")
     where.add_argument("--config", type=path, metavar="FILE", help="start from the fields in a JSON or YAML file")
@@ -54,32 +58,30 @@ def parser() -> argparse.ArgumentParser:
     _add_store(where)
     _add_machine(where, "all cores")
 
-    sweep = add("sweep", verbs.sweep, "measure many runs: a table of the paper, or your own")
-    sweep.description = texts.SWEEP.format(tables=_lines(GRIDS))
+    sweep = add("sweep", verbs.sweep, _lines("tables", GRIDS))
     _add_grid(sweep)
     text = "runs at a time; auto: as many as cores and memory suffice for, with one thread each (default: %(default)s)"
     sweep.add_argument("--jobs", type=number_or_auto, default=1, metavar="N", help=text)
     _add_machine(sweep, "all cores divided by --jobs, 1 with auto")
 
-    status = add("status", verbs.status, "show the progress of a sweep")
+    status = add("status", verbs.status)
     _add_grid(status)
     status.add_argument("--device", default="auto", help="device of the time estimates (default: %(default)s)")
     _add_data(status)
 
-    results = add("results", verbs.results, "show the records of a store as a table")
+    results = add("results", verbs.results, texts.MEASURES, texts.TIMES, texts.WHERE)
     _add_selection(results)
     text = "first columns of the table, by which the rows are sorted: names that --where accepts"
     results.add_argument("--by", nargs="+", action="extend", default=[], metavar="NAME", help=text)
     _add_measure(results)
 
-    compare = add("compare", verbs.compare, "compare two methods by paired differences")
+    compare = add("compare", verbs.compare, texts.MEASURES, texts.WHERE)
     _add_selection(compare)
     compare.add_argument("first", metavar="FIRST", help="conditions that select a method")
     compare.add_argument("second", metavar="SECOND", help="conditions that select the method to subtract")
     _add_measure(compare)
 
-    plot = add("plot", verbs.plot, "draw a picture of the records of a store")
-    plot.description = texts.PLOT.replace("{pictures}", _lines(helps(PICTURES)))
+    plot = add("plot", verbs.plot, _lines("pictures", helps(PICTURES)), texts.WHERE)
     _add_selection(plot)
     plot.add_argument("picture", metavar="PICTURE", choices=PICTURES, help=f"one of {', '.join(PICTURES)}")
     text = "for differences: conditions that select the method to subtract"
@@ -87,7 +89,7 @@ def parser() -> argparse.ArgumentParser:
     text = "the picture: a file that ends in .png, .pdf or .svg (default: PICTURE.png)"
     plot.add_argument("--output", type=_file_with(".png", ".pdf", ".svg"), metavar="FILE", help=text)
 
-    book = add("reproduce", verbs.reproduce, "execute notebooks and write HTML pages")
+    book = add("reproduce", verbs.reproduce)
     book.add_argument("notebook", nargs="*", help="names or paths of notebooks (default: all)")
     text = "a value for the notebooks' parameter cell, in YAML: -p seeds '[0, 1]' -p compute true"
     book.add_argument("-p", "--parameter", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"), help=text)
@@ -95,26 +97,23 @@ def parser() -> argparse.ArgumentParser:
     text = "folder of the pages (default: %(default)s)"
     book.add_argument("--output", type=path, default="reproduced", metavar="DIR", help=text)
 
-    _add_benchmark(add("benchmark", verbs.benchmark, "measure the milliseconds per batch of each method, by part"))
+    _add_benchmark(add("benchmark", verbs.benchmark))
 
-    data = add("data", None, "list, download and check data sets").add_subparsers(required=True, metavar="ACTION")
-    for name, command, text in (
-        ("list", verbs.data_list, "list the data sets known by name, and their files"),
-        ("get", verbs.data_check, "download data sets that are not here yet, checksummed, and show their contents"),
-        ("check", verbs.data_check, "read data sets completely and show their contents"),
-    ):
-        action = add(name, command, text, data)
-        if name != "list":
-            text = "a name, a path to an .npz or a folder of class folders, or package.module:function"
-            action.add_argument("dataset", nargs="+", help=text)
-            text = "pixels per side, see ucl run --help (default: the data set's own, 32 for a folder)"
-            action.add_argument("--image-size", type=int, metavar="N", help=text)
+    text = "List, download and check data sets"
+    data = all_verbs.add_parser("data", help=text, description=text).add_subparsers(required=True, metavar="ACTION")
+    _add_data(add("list", verbs.data_list, inside=data))
+    for name in ("get", "check"):
+        action = add(name, verbs.data_check, texts.SPLIT, inside=data)
+        text = "a name, a path to an .npz or a folder of class folders, or package.module:function"
+        action.add_argument("dataset", nargs="+", help=text)
+        text = "pixels per side, see ucl run --help (default: the data set's own, 32 for a folder)"
+        action.add_argument("--image-size", type=int, metavar="N", help=text)
         _add_data(action)
     return main
 
 
-def _lines(helps: dict[str, str]) -> str:
-    return "\n".join(f"  {name:12} {text}" for name, text in helps.items())
+def _lines(title: str, helps: dict[str, str]) -> str:
+    return "\n".join([f"{title}:", *(f"  {name:12} {text}" for name, text in helps.items())])
 
 
 # Types of arguments: argparse names them in its errors

@@ -1,4 +1,4 @@
-"""The help of the verbs, and examples, by their names."""
+"""What the help of the verbs shows below their descriptions, and examples by the names of the verbs."""
 
 EXIT_CODES = """exit codes: 0 done, 1 a run or notebook failed, or ucl status found missing runs (finished results are
 kept), 2 wrong input, 130 interrupted, 143 ended by SIGTERM, for example because a job was cancelled"""
@@ -8,15 +8,6 @@ give each patient a folder: <class>/<patient>/<image>. All images of a patient a
 of the patients are test patients. Folders with the same name are one patient, also in several classes; one in both
 train/ and test/ is refused. In an .npz, the arrays train_patients, test_patients and val_patients name patients."""
 
-RUN = f"""Train on a stream of images, each seen once, task after task, and measure accuracy and forgetting.
-
-An incomplete last batch of a task is dropped. If it has more than a tenth of the task's images, a line says so.
-
-{SPLIT}
-
-A record of the run (accuracy matrix, memory contents, timings, versions, data fingerprint) is written to the store. A
-run that already has a record there is not repeated."""
-
 RUN_EXAMPLES = """examples:
   ucl run                                              the paper's method on digits, in half a minute
   ucl run --dataset bloodcell --memory-size 160        BloodCell, Bregman Information, bottom-k
@@ -25,15 +16,6 @@ RUN_EXAMPLES = """examples:
   ucl run --dataset path/to/folder --score mine:score  your images, your score
   ucl run --population mine:Fifo --model mine:small    your memory policy and network, from mine.py in this folder
   ucl run --config runs/some-record.json --seed 7      the run of a record, with another seed"""
-
-SWEEP = """Measure runs of the paper's tables, or your own runs, that have no record in the store yet.
-
-Each run writes its record when it ends. A sweep that was stopped at any moment continues with the same command. Several
-sweeps on one folder, on one machine or many, divide the runs between them: a run that another process is measuring is
-skipped, tried once more at the end, and otherwise reported. Each run reads its images again: shrink large photos first.
-
-tables:
-{tables}"""
 
 SWEEP_EXAMPLES = """examples:
   ucl sweep bloodcell --seeds 0 1 2                    the BloodCell columns of Table 3, 60 runs, one after another
@@ -62,11 +44,6 @@ dask workers, or another executor of concurrent.futures, from Python: ucl.sweep(
 
 Without a terminal, for example in the log of a job, one line per finished run reports its result and the time left."""
 
-STATUS = """Show how many runs of a sweep the store contains: one line per data set, memory size and method.
-
-For missing runs it shows the time that they would take here, one after another. The time is estimated from the measured
-runs of the same line on the same processor (the GPU, or the CPU of a run without one); "unknown" if there are none."""
-
 STATUS_EXAMPLES = """examples:
   ucl status table1 --store figures/runs
   ucl status table3 --shard 2/20 --store /shared/runs  the runs of one job of an array"""
@@ -76,8 +53,7 @@ WHERE = """conditions:
   'seed < 5'  "score in ['BI', 'EN']"  'memory_size == 40 or memory_size.isna()'. Names are the fields of ucl run, label
   (the name of a method in tables, such as ER or BI bottom), settings (what differs from the defaults), fingerprint (of
   the images), source (of your own objects), arithmetic, device, processor (the GPU, or the CPU of a run without one),
-  threads and date.
-"""
+  threads and date."""
 
 MEASURES = """measures, in per cent; with --balanced-accuracy, A and average are balanced over the classes, too:
   A                    last accuracy: mean over all tasks at the end
@@ -91,18 +67,9 @@ MEASURES = """measures, in per cent; with --balanced-accuracy, A and average are
   worst_class          lowest recall of a class at the end
   anytime, worst_case  average anytime and worst-case accuracy of runs with --evaluate-every"""
 
-RESULTS = f"""Show the records of a store as a table: mean and sample standard deviation over n seeds.
-
-Runs are averaged over seeds and over nothing else: runs with other settings, images or versions of your own objects
-have rows of their own. Runs that diverged or collapsed do not enter a mean and are counted under left_out.
-
-{MEASURES}
-
-times, in seconds:
+TIMES = """times, in seconds:
   seconds              the whole run
-  seconds_per_batch    training and memory update, per batch of the stream; without tests
-
-{WHERE}"""
+  seconds_per_batch    training and memory update, per batch of the stream; without tests"""
 
 RESULTS_EXAMPLES = """examples:
   ucl results                                          the store runs
@@ -112,30 +79,11 @@ RESULTS_EXAMPLES = """examples:
   ucl results --measure A balanced worst_class         if the classes differ in size
   ucl results --output table.csv                       all digits; .md and .tex: mean ± std"""
 
-COMPARE = f"""Compare two methods: the mean difference, first minus second, over pairs of runs, with its 95 % interval.
-
-FIRST and SECOND are filters, each of pairs separated by spaces, or a query. Each must select one method. The
-runs of a pair share the stream (data set, images, memory size, tasks) and the seed. A field of the stream that both
-filters name may differ, except the data set. Over several streams each has the same weight.
-
-{MEASURES}
-
-{WHERE}"""
-
 COMPARE_EXAMPLES = """examples:
   ucl compare score=EN population=class-balanced       in the store runs
   ucl compare figures/runs "label=BI bottom settings=" "label=CBR settings=" --where dataset=bloodcell
   ucl compare "score=BI refresh=1" "score=BI refresh=2" --measure A F learning
   ucl compare "label=ER memory_size=40" "label=ER memory_size=160" --output difference.csv"""
-
-PLOT = f"""Draw a picture of the records of a store. Methods have the same order and colours in every picture.
-
-All pictures but differences show one data set and memory size, and one setting per method; confusion shows one method.
-
-pictures:
-{{pictures}}
-
-{WHERE}"""
 
 PLOT_EXAMPLES = """examples:
   ucl plot accuracy                                    the store runs, as accuracy.png
@@ -143,19 +91,10 @@ PLOT_EXAMPLES = """examples:
   ucl plot confusion --where label=ER                  of runs that were measured with --predictions DIR
   ucl plot figures/runs differences --against "label=CBR settings=" --where dataset=bloodcell 'not refresh > 1'"""
 
-REPRODUCE = """Execute notebooks with papermill, one process each, and write HTML pages.
-
-If a notebook fails, its cell and error are reported, and the others continue. Parameters that a notebook does not have
-are refused. The folders -p store and -p output are relative to the working folder."""
-
 REPRODUCE_EXAMPLES = """examples:
   ucl reproduce                                        all notebooks, pages in reproduced/index.html
   ucl reproduce tables your_own --jobs 2               two notebooks, both at the same time
   ucl reproduce tables -p compute true                 measure runs that have no record yet"""
-
-CHECK = f"""Read data sets completely and show their contents.
-
-{SPLIT}"""
 
 OTHER_DATA = """A name with -lt at the end is the long-tailed version. Instead of a name you can give a path to an .npz
 in MedMNIST's layout or to a folder of class folders, or your own function as package.module:function."""

@@ -1,6 +1,7 @@
 """The verbs of the command `ucl`: functions from parsed options (`ucl.cli.parser`) to an exit code.
 
-Functions import torch and pandas themselves, so that help and most wrong input are answered at once.
+Their docstrings are the help of the command. They import torch and pandas themselves, so that help and most wrong
+input are answered at once.
 """
 
 from __future__ import annotations
@@ -42,7 +43,13 @@ def _values(pairs: list[tuple[str, str]], flag: str) -> dict[str, Any]:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measure one run and store its record; print the stored record if there is one already."""
+    """Measure one run: accuracy and forgetting on a stream of images, each seen once, task after task.
+
+    An incomplete last batch of a task is dropped. If it has more than a tenth of the task's images, a line says so.
+
+    A record of the run (accuracy matrix, memory contents, timings, versions, data fingerprint) is written to the store.
+    A run that already has a record there is not repeated.
+    """
     given = {field.name: getattr(options, field.name) for field in dataclasses.fields(Config)}
     given = {name: value for name, value in given.items() if value is not None}
     start, *others = grid(options.config) if options.config else [Config()]
@@ -99,7 +106,13 @@ def _grid(options: argparse.Namespace) -> list[Config]:
 
 
 def sweep(options: argparse.Namespace) -> int:
-    """Measure the runs of a grid that have no record in the store; returns 1 if some failed."""
+    """Measure many runs: those of the paper's tables, or your own, that have no record in the store yet.
+
+    Each run writes its record when it ends. A sweep that was stopped at any moment continues with the same command.
+    Several sweeps on one folder, on one machine or many, divide the runs between them: a run that another process is
+    measuring is skipped, tried once more at the end, and otherwise reported. Each run reads its images again: shrink
+    large photos first.
+    """
     configs = _grid(options)
     from ucl.sweeps.sweep import SweepError
     from ucl.sweeps.sweep import sweep as measure
@@ -118,7 +131,12 @@ def sweep(options: argparse.Namespace) -> int:
 
 
 def status(options: argparse.Namespace) -> int:
-    """Print which runs of a grid are in a store; returns 1 if some are missing."""
+    """Show the progress of a sweep: one line per data set, memory size and method.
+
+    For missing runs it shows the time that they would take here, one after another. The time is estimated from the
+    measured runs of the same line on the same processor (the GPU, or the CPU of a run without one); "unknown" if there
+    are none.
+    """
     configs = _grid(options)
     RecordStore(options.store)  # raises an InputError, before the imports, if it is not a folder
     from ucl.sweeps.progress import status as progress_of
@@ -142,7 +160,11 @@ def _records(options: argparse.Namespace) -> pd.DataFrame:
 
 
 def results(options: argparse.Namespace) -> int:
-    """Print the records of a store, averaged over their seeds."""
+    """Show the records of a store as a table: mean and sample standard deviation over n seeds.
+
+    Runs are averaged over seeds and over nothing else: runs with other settings, images or versions of your own objects
+    have rows of their own. Runs that diverged or collapsed do not enter a mean and are counted under left_out.
+    """
     records = _records(options)
     from ucl.evidence import averages, tables
 
@@ -157,7 +179,12 @@ def results(options: argparse.Namespace) -> int:
 
 
 def compare(options: argparse.Namespace) -> int:
-    """Print the paired differences of two methods."""
+    """Compare two methods: the mean difference, first minus second, over pairs of runs, with its 95 % interval.
+
+    FIRST and SECOND are filters, each of pairs separated by spaces, or a query. Each must select one method. The runs
+    of a pair share the stream (data set, images, memory size, tasks) and the seed. A field of the stream that both
+    filters name may differ, except the data set. Over several streams each has the same weight.
+    """
     records = _records(options)
     from ucl.evidence import paired, tables
 
@@ -168,7 +195,11 @@ def compare(options: argparse.Namespace) -> int:
 
 
 def plot(options: argparse.Namespace) -> int:
-    """Draw a picture of the records of a store and print its path."""
+    """Draw a picture of the records of a store.
+
+    Methods have the same order and colours in every picture. All pictures but differences show one data set and memory
+    size, and one setting per method; confusion shows one method.
+    """
     records = _records(options)
     import matplotlib
 
@@ -181,7 +212,11 @@ def plot(options: argparse.Namespace) -> int:
 
 
 def reproduce(options: argparse.Namespace) -> int:
-    """Execute notebooks with papermill; returns 1 if some failed."""
+    """Execute notebooks with papermill, one process each, and write HTML pages.
+
+    If a notebook fails, its error is reported, and the others continue. Parameters that a notebook does not have are
+    refused. The folders -p store and -p output are relative to the working folder.
+    """
     from ucl.reproduction.batch import reproduce as execute
 
     outcomes = execute(options.notebook, _values(options.parameter, "parameter"), options.output, options.jobs)
@@ -192,7 +227,7 @@ def reproduce(options: argparse.Namespace) -> int:
 
 
 def benchmark(options: argparse.Namespace) -> int:
-    """Measure, write tables, and print a summary."""
+    """Measure the milliseconds per batch of each method, by part."""
     check_writable("output", Path(options.output).parent)  # before minutes of measurements
     import torch
 
@@ -232,7 +267,7 @@ def benchmark(options: argparse.Namespace) -> int:
 
 
 def data_list(options: argparse.Namespace) -> int:
-    """Print the data sets known by name, with their files."""
+    """List the data sets known by name, and their files."""
     print(f"data folder: {as_text(ucl.datasets.data_folder(options.data))}")
     print(f"{'name':16} {'classes':>7} {'pixels':>7}  {'source':16} here")
     for row in ucl.datasets.available(options.data):
@@ -243,10 +278,7 @@ def data_list(options: argparse.Namespace) -> int:
 
 
 def data_check(options: argparse.Namespace) -> int:
-    """Print the contents of data sets, which are downloaded first if they are not here.
-
-    Every data set is read, even after one that cannot be used; returns 2 in that case.
-    """
+    """Read data sets completely and show their contents; those not here yet are downloaded first, checksummed."""
     code = 0
     for name in options.dataset:
         try:
