@@ -39,7 +39,7 @@ def runs_of(records: pd.DataFrame, experiments: Sequence[Config], reading: str =
         `ucl.records.MEASURES` in per cent, fingerprint (of the images), processor, arithmetic (of the scoring passes)
         and record.
     """
-    runs, _ = without_failures(matching(records, experiments))
+    runs = without_failures(matching(records, experiments))
     rows = []
     for index, record in zip(runs["experiment"], runs["record"], strict=True):
         config = experiments[index]  # That of the record may name the data set by a path.
@@ -126,7 +126,7 @@ def reductions(records: pd.DataFrame) -> pd.DataFrame:
         A row per run: columns dataset, memory_size, label, setting (such as the names of `SETTINGS`), seed, F and F_er
         in per cent, reduction, and published: the paper's, see `ucl.paper.printed_reduction`.
     """
-    runs, _ = without_failures(records)
+    runs = without_failures(records)
     names = [paper.name_of(record.config) for record in runs["record"]]
     settings = [name.partition(", ")[2] or "everything rescored" for name in names]
     runs = runs.assign(name=names, setting=settings, F=100 * runs["last_forgetting"].astype(float))
@@ -152,7 +152,7 @@ def by_reading(records: pd.DataFrame) -> pd.DataFrame:
         `ucl.records.Reading`; at the end of the stream, NaN for "running" and for readings that set no statistics).
     """
     rows = []
-    for record in without_failures(latest(records))[0]["record"]:
+    for record in without_failures(latest(records))["record"]:
         config = record.config
         for reading in ("running", *record.readings):
             cell = (config.dataset, config.memory_size, paper.name_of(config), config.seed, reading)

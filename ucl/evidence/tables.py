@@ -14,7 +14,7 @@ from ucl.evidence import paper
 from ucl.evidence.averages import METRICS, NOTES, arithmetic, without_empty_notes
 from ucl.evidence.run_measures import SETTINGS
 from ucl.evidence.table_formats import latex, markdown
-from ucl.records import COLUMNS
+from ucl.records import COLUMNS, failures
 from ucl.records.runs import matching, without_failures
 
 NOTE = (
@@ -56,8 +56,8 @@ def with_published(records: pd.DataFrame, grid: str, **fields: Any) -> pd.DataFr
         cell_runs = runs[runs["experiment"] == index]
         method, selection = method_and_selection(config.label)
         for data, on_images in list(cell_runs.groupby("fingerprint")) if len(cell_runs) else [("", cell_runs)]:
-            sound, left_out = without_failures(on_images)
-            notes = data, arithmetic(sound.get("record", [])), left_out
+            sound = without_failures(on_images)
+            notes = data, arithmetic(sound.get("record", [])), failures(on_images.get("record", []))
             for metric in METRICS:
                 cell = (config.dataset, config.memory_size, method, selection, metric)
                 values = 100 * sound[COLUMNS[metric]].astype(float)
@@ -141,7 +141,7 @@ def runtimes(records: pd.DataFrame, **fields: Any) -> pd.DataFrame:
         the seconds of the whole run; the printed times per batch do not agree with them).
     """
     experiments = paper.grid("table4", seeds=[0], **fields)
-    runs, _ = without_failures(matching(records, experiments))
+    runs = without_failures(matching(records, experiments))
     machine, rows = ["device", "processor", "threads"], []
     hosts = [record.environment.get("processor") for record in runs["record"]]
     runs = runs.assign(processor=hosts)  # The column of a run on a GPU has the GPU.

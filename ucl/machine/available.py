@@ -29,8 +29,8 @@ def available_bytes(root: str | Path = "/") -> int | None:
 
 
 def in_gib(n: int) -> str:
-    """A number of bytes as text: "1.5 GiB"."""
-    return f"{n / 2**30:,.2f} GiB" if n < 2**30 else f"{n / 2**30:,.1f} GiB"
+    """A number of bytes as text: "1.50 GiB"."""
+    return f"{n / 2**30:,.2f} GiB"
 
 
 def _lines(path: Path) -> list[str]:

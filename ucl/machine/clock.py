@@ -23,17 +23,12 @@ class Clock:
 
     @contextmanager
     def __call__(self, part: str) -> Iterator[None]:
-        if part in self.TESTS:
-            self._wait()
-        begin = time.perf_counter()
+        begin = self._now(wait=part in self.TESTS)
         yield
-        if part in self.TESTS:
-            self._wait()
-        self._parts[part] = self._parts.get(part, 0.0) + time.perf_counter() - begin
+        self._parts[part] = self._parts.get(part, 0.0) + self._now(wait=part in self.TESTS) - begin
 
     def state_dict(self) -> dict[str, Any]:
-        self._wait()
-        return {"parts": dict(self._parts), "total": time.perf_counter() - self._begin}
+        return {"parts": dict(self._parts), "total": self._now() - self._begin}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._parts = dict(state["parts"])
@@ -41,8 +36,7 @@ class Clock:
 
     def seconds(self, batches: int) -> dict[str, Any]:
         """The timing entry of the record."""
-        self._wait()
-        total = time.perf_counter() - self._begin
+        total = self._now() - self._begin
         reported = self.PARTS if self._device.type == "cpu" else self.TESTS
         seconds = {
             part: round(self._parts.get(part, 0.0), 3) if part in reported else None
@@ -51,6 +45,8 @@ class Clock:
         }
         return {"total": round(total, 3), **seconds, "batches": batches}
 
-    def _wait(self) -> None:
-        if self._device.type == "cuda":
+    def _now(self, wait: bool = True) -> float:
+        """The time in seconds; by default after the work that a GPU has been given."""
+        if wait and self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
+        return time.perf_counter()

@@ -104,7 +104,7 @@ def task_accuracy(records: Records) -> Figure:
     runs = as_table(records)
     for _, panel in runs.groupby(["dataset", "memory_size"], dropna=False):
         same_but_for_seed(panel)
-    sound, _ = without_failures(runs)
+    sound = without_failures(runs)
     panels = [
         ((dataset, size), group[group["memory_size"].isin([size, math.nan])])
         for dataset, group in sound.groupby("dataset")

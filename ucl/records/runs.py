@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ucl.config import Config
 from ucl.fields import as_text
-from ucl.records.record import Record, failures
+from ucl.records.record import Record
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,18 +52,9 @@ def latest(records: pd.DataFrame) -> pd.DataFrame:
     return records.iloc[[index for *_, index in sorted(order)]]
 
 
-def without_failures(runs: pd.DataFrame) -> tuple[pd.DataFrame, str]:
-    """The runs whose networks neither diverged nor collapsed, and the number of the others as text.
-
-    Args:
-        runs: with a column `record`, see `ucl.load_records`.
-
-    Returns:
-        The rows whose `Record.failure` is "", and the number of others, such as "1 diverged"; "" if there are none.
-    """
-    if runs.empty:
-        return runs, ""
-    return runs[[not record.failure for record in runs["record"]]], failures(runs["record"])
+def without_failures(runs: pd.DataFrame) -> pd.DataFrame:
+    """The rows whose networks neither diverged nor collapsed; `runs` has a column `record`, see `ucl.load_records`."""
+    return runs if runs.empty else runs[[not record.failure for record in runs["record"]]]
 
 
 def varying(records: Iterable[Record], ignored: Iterable[str] = ()) -> dict[str, list[Any]]:

@@ -289,8 +289,6 @@ def as_table(records: pd.DataFrame | Iterable[Record]) -> pd.DataFrame:
     if not all(isinstance(record, Record) for record in listed):
         given = records if isinstance(records, (str, Path)) else type(records).__name__
         raise InputError("records", given, "give records, or a table of them: ucl.load_records(folder)")
-    rows = [record.summary() for record in listed]
-    if rows:
-        return pd.DataFrame(rows).astype({"diverged_after": "Int64"})
-    fields = [field.name for field in dataclasses.fields(Config)]
-    return pd.DataFrame(columns=["label", *fields, *COLUMNS.values(), *FACTS])
+    columns = ["label", *(field.name for field in dataclasses.fields(Config)), *COLUMNS.values(), *FACTS]
+    table = pd.DataFrame([record.summary() for record in listed], columns=columns)
+    return table.astype({"diverged_after": "Int64"})

@@ -139,7 +139,7 @@ def kept_traits(records: pd.DataFrame, traits: pd.DataFrame, data: ImageDataset)
         classes of the share of images that agree, and 0.1.
     """
     images = ranked(traits).set_index("position")
-    sound = latest(without_failures(records)[0])["record"]
+    sound = latest(without_failures(records))["record"]
     with_memory = [r for r in sound if r.memory and r.data["fingerprint"] == data.fingerprint]
     reservoirs = {_stream_and_images(record) for record in with_memory if record.config.label == "ER"}
     positions_in_task: dict[tuple, pd.Series] = {}  # by stream
