@@ -44,7 +44,6 @@ def archive(*names, inside=""):
 
 
 FILES = ("pyproject.toml", "ucl/__init__.py", "ucl/colab.py", "notebooks/tables.ipynb", "figures/runs/one.json")
-PROJECT = archive(*FILES)
 
 
 # The cell
@@ -85,46 +84,33 @@ def test_the_set_up_needs_nothing_but_python():
 
 
 @pytest.fixture
-def set_up(monkeypatch, tmp_path):
-    """Calls `colab.set_up` with a folder for /content; returns its commands, which are not run."""
+def commands(monkeypatch, tmp_path):
+    """The commands of `colab.set_up`, which are not run; `tmp_path` is in the place of /content."""
     commands = []
-
-    def run(source):
-        colab.set_up(source, tmp_path)
-        return commands
-
     monkeypatch.setattr(subprocess, "run", lambda command, check: commands.append(command))
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setattr(sys, "modules", {**sys.modules})
     monkeypatch.chdir(tmp_path)
-    return run
-
-
-def assert_installed(pip, folder):
-    pins, project = str(folder / "pins.txt"), str(folder / "ucl")
-    assert pip == [sys.executable, "-m", "pip", "install", "-q", "-c", pins, "-e", project]
-    assert Path(pins).read_text().split() == [f"{name}=={version(name)}" for name in colab.PINNED]
-    assert sys.path[0] == project and Path.cwd() == folder / "ucl" / "notebooks"
-    assert not any(name.partition(".")[0] == "ucl" for name in sys.modules)  # The next import is from the project.
+    return commands
 
 
 @pytest.mark.parametrize(("inside", "is_uploaded"), [("", True), ("project-main/", False)], ids=["uploaded", "GitHub"])
-def test_the_whole_project_is_unpacked_once_and_installed(set_up, tmp_path, inside, is_uploaded):
-    file, project = tmp_path / "ucl.zip", tmp_path / "ucl"
+def test_the_whole_project_is_unpacked_once_and_installed(commands, tmp_path, inside, is_uploaded):
+    file, project, pins = tmp_path / "ucl.zip", tmp_path / "ucl", tmp_path / "pins.txt"
     file.write_bytes(archive(*FILES, inside=inside))
-    (pip,) = set_up(str(file) if is_uploaded else file.as_uri())
+    colab.set_up(str(file) if is_uploaded else file.as_uri(), tmp_path)
     assert sorted(p.relative_to(project).as_posix() for p in project.rglob("*") if p.is_file()) == sorted(FILES)
-    assert_installed(pip, tmp_path)
-    set_up("/content/ucl.zip")  # The project that is there is used.
+    assert commands == [[sys.executable, "-m", "pip", "install", "-q", "-c", str(pins), "-e", str(project)]]
+    assert pins.read_text().split() == [f"{name}=={version(name)}" for name in colab.PINNED]
+    assert sys.path[0] == str(project) and Path.cwd() == project / "notebooks"
+    assert not any(name.partition(".")[0] == "ucl" for name in sys.modules)  # The next import is from the project.
+    colab.set_up("/content/ucl.zip", tmp_path)  # The project that is there is used.
 
 
-@pytest.mark.parametrize(
-    "content", [b"no archive", archive("README.md"), PROJECT[:-30]], ids=["no zip", "another project", "cut off"]
-)
-def test_another_file_than_an_archive_of_the_project_is_refused(set_up, tmp_path, content):
-    (tmp_path / "ucl.zip").write_bytes(content)
+def test_an_archive_of_another_project_is_refused(commands, tmp_path):
+    (tmp_path / "ucl.zip").write_bytes(archive("README.md"))
     with pytest.raises(InputError):
-        set_up(str(tmp_path / "ucl.zip"))
+        colab.set_up(str(tmp_path / "ucl.zip"), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["ucl.zip"]
 
 

@@ -12,7 +12,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import zipfile
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -55,7 +54,7 @@ def set_up(source: str, folder: str | Path = "/content") -> None:
         folder: a project that is already in `folder`/ucl is used as it is; a printed line says so.
 
     Raises:
-        InputError: the archive is not one of the project.
+        InputError: the archive is of something else than the project.
     """
     folder = Path(folder)
     project = folder / "ucl"
@@ -76,14 +75,11 @@ def set_up(source: str, folder: str | Path = "/content") -> None:
 def _unpack(source: str, project: Path) -> None:
     """Unpack an archive of the project, with or without a folder around it, as GitHub and `git archive` make them."""
     with tempfile.TemporaryDirectory(dir=project.parent) as whole:
-        try:
-            archive = urlretrieve(source)[0] if "://" in source else source
-            shutil.unpack_archive(archive, whole, "zip")
-            roots = [Path(whole), *Path(whole).iterdir()]
-            shutil.copytree(next(root for root in roots if (root / "ucl" / "__init__.py").is_file()), project)
-        except (zipfile.BadZipFile, shutil.ReadError, StopIteration):
-            reason = "no archive of the project; make it by: git archive --format=zip -o ucl.zip HEAD"
-            raise InputError("source", source, reason) from None
+        shutil.unpack_archive(urlretrieve(source)[0] if "://" in source else source, whole, "zip")
+        roots = [root for root in (Path(whole), *Path(whole).iterdir()) if (root / "ucl" / "__init__.py").is_file()]
+        if not roots:
+            raise InputError("source", source, "no archive of the project; make it by: git archive -o ucl.zip HEAD")
+        shutil.copytree(roots[0], project)
 
 
 def with_badge(text: str, repository: str = "", notebook: str = "00_quickstart") -> str:
