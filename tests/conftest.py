@@ -50,8 +50,7 @@ def no_module_of_another_test():
     yield
     sys.path[:] = folders
     for name in list(user_objects._imported):
-        for module in user_objects.source_files(name):
-            sys.modules.pop(module, None)
+        user_objects.forget(user_objects.source_files(name))
         del user_objects._imported[name]
 
 

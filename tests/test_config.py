@@ -165,24 +165,10 @@ def test_text_that_is_not_a_configuration_is_refused(text):
 def test_keys_are_pinned():
     """The names of committed records depend on these keys: a change here would orphan all records."""
     assert Config(dataset="bloodcell", memory_size=40, score="BI", selection="bottom", seed=0).key == "8c3e8e227342ccb8"
-    elaborate = Config(
-        dataset="cifar100-lt",
-        method="agem",
-        memory_size=1000,
-        population="uncertainty",
-        score="LC",
-        selection="step",
-        lr=0.03,
-        imbalance=0.05,
-        seed=2,
-        refresh=32,
-        averaging="probabilities",
-        view_space="normalized",
-        scoring_batchnorm="train",
-        long_tailed_test=True,
-        evaluate_on="validation",
-    )
-    assert elaborate.key == "f72a749f9580322b"
+    stream = dict(dataset="cifar100-lt", imbalance=0.05, long_tailed_test=True, evaluate_on="validation", seed=2)
+    scoring = dict(score="LC", selection="step", refresh=32, averaging="probabilities", view_space="normalized")
+    memory = dict(memory_size=1000, population="uncertainty", scoring_batchnorm="train")
+    assert Config(method="agem", lr=0.03, **stream, **scoring, **memory).key == "f72a749f9580322b"
 
 
 def test_the_committed_records_still_have_the_keys_in_their_file_names():

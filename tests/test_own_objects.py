@@ -91,10 +91,6 @@ def on_a_body(n_classes, *shape):
     return nn.Sequential(body, pool, nn.Flatten(), nn.Linear(128, n_classes))
 def pooled(n_classes, channels, size):
     return nn.Sequential(nn.Conv2d(channels, 8, 3, 2, 1), pool, nn.Flatten(), nn.Linear(128, n_classes))
-def after_a_run(*shape):
-    config = ucl.Config(dataset="tiny.npz", n_tasks=2, method="finetune", model="mine:Grouped")
-    ucl.run(config, device="cpu", progress=False)
-    return Grouped(*shape)
 
 class Sick(Grouped):
     steps = 0
@@ -137,10 +133,6 @@ def test_a_network_that_an_earlier_run_may_have_trained_is_refused(measured, nam
 def test_what_else_outlives_a_run_does_not_change_the_next_one(measured, fields):
     assert measured(**fields).results == measured(**fields).results
     assert torch.get_default_dtype() == torch.float32  # The module set another one.
-
-
-def test_a_run_within_a_run_changes_nothing(measured):
-    assert measured(model="once:after_a_run").results == measured().results
 
 
 @pytest.mark.parametrize("fields", [{}, dict(method="derpp"), dict(population="rainbow")])

@@ -100,13 +100,21 @@ def _import_current(module: str) -> None:
             has_changed = _imported[module] != _hash_of(files)
         else:  # Other code imported it.
             has_changed = any(file.stat().st_mtime > _STARTED for file in files.values())
-        for name, file in files.items() if has_changed else ():
-            sys.modules.pop(name, None)
-            with suppress(OSError):  # Python does not notice a change of equal size in the same second.
-                os.unlink(cache_from_source(str(file)))
+        if has_changed:
+            forget(files)
     importlib.invalidate_caches()
     importlib.import_module(module)
     _imported[module] = _hash_of(source_files(module))
+
+
+def forget(files: Mapping[str, Path]) -> None:
+    """Let the next import execute the user's modules with these files, by their names, again."""
+    tops = {name.partition(".")[0] for name in files}
+    for name in [name for name in sys.modules if name.partition(".")[0] in tops]:
+        del sys.modules[name]  # Also a package without a file: its modules are its attributes.
+    for file in files.values():
+        with suppress(OSError):  # Python does not notice a change of equal size in the same second.
+            os.unlink(cache_from_source(str(file)))
 
 
 # The version of the user's code
