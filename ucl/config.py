@@ -28,7 +28,7 @@ FURTHER_TESTS: dict[str, Any] = dict(readings=False, evaluate_every=0)  # fields
 class Config(Fields):
     """One run: which stream is learnt, how, and what the memory keeps.
 
-    A field that is None gets its default from the data set (`scenario`), the method or the boundaries when the `Config`
+    A field that is None gets its default from the data set, the tasks, the boundaries or the method when the `Config`
     is created. `replace` chooses the defaults again for all fields that were not set explicitly, so
     `replace(dataset="bloodcell")` also takes BloodCell's four tasks and class order. `repr` shows the fields that were
     set explicitly, `to_json` all.

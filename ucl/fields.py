@@ -199,12 +199,10 @@ def check(field: dataclasses.Field[Any], value: Any) -> None:
     elif isinstance(allowed, Interval):
         if not isinstance(value, (int, float)) or isinstance(value, bool) or value not in allowed:
             raise InputError(name, value, f"give a number in {allowed}")
-    elif allowed is bool:
-        if not isinstance(value, bool):
-            raise InputError(name, value, "give True or False")
-    elif allowed is str:
-        if not isinstance(value, str) or not value:
-            raise InputError(name, value, "give a name or a path, such as 'digits'")
+    elif isinstance(allowed, type):
+        if not isinstance(value, allowed) or value == "":
+            wanted = "True or False" if allowed is bool else "a name or a path, such as 'digits'"
+            raise InputError(name, value, f"give {wanted}")
     elif name in CLASS_LISTS and isinstance(value, str) and value not in allowed:
         classes = [c for task in classes_in(value) for c in task]
         if len({*classes}) < max(len(classes), 2) or "" in classes or ("|" in value and name != "tasks"):

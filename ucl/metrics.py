@@ -38,7 +38,7 @@ def task_forgetting(a: np.ndarray) -> np.ndarray:
     has a negative value.
     """
     a = _checked(a)
-    return np.array([np.max(a[i:-1, i]) - a[-1, i] for i in range(len(a) - 1)])
+    return _best_before_end(a) - a[-1, :-1]
 
 
 def last_forgetting(a: np.ndarray) -> float:
@@ -61,7 +61,7 @@ def best_accuracy(a: np.ndarray) -> float:
     `last_forgetting` is this minus `retained_accuracy`.
     """
     a = _checked(a)
-    return float(np.mean([np.max(a[i:-1, i]) for i in range(len(a) - 1)])) if len(a) > 1 else np.nan
+    return float(np.mean(_best_before_end(a))) if len(a) > 1 else np.nan
 
 
 def learning_accuracy(a: np.ndarray) -> float:
@@ -123,6 +123,11 @@ def balanced_accuracy(class_recall: np.ndarray) -> float:
             images, which does not count.
     """
     return float(np.nanmean(class_recall))
+
+
+def _best_before_end(a: np.ndarray) -> np.ndarray:
+    """The best accuracy on each task except the last, before the last row: (T - 1,)."""
+    return np.array([np.max(a[i:-1, i]) for i in range(len(a) - 1)])
 
 
 def _checked(a: np.ndarray) -> np.ndarray:
