@@ -12,9 +12,8 @@ from PIL import Image
 
 import ucl
 from ucl import Config, Record, RecordStore
-from ucl.cli.main import main
 from ucl.evidence.paper import PUBLISHED_CODE
-from ucl.sweeps import locks, one_run
+from ucl.sweeps import locks
 
 pytestmark = pytest.mark.usefixtures("small_networks")
 TINY = ["--dataset", "tiny.npz", "--n-tasks", "2", "--batch-size", "8", "--memory-size", "8", "--device", "cpu"]
@@ -75,20 +74,6 @@ def test_flags_override_the_published_code_which_overrides_a_file(here, cli):
     assert cli("run", "--config", "fields.json", *flags, "--device", "cpu")[0] == 0
     expected = fields | PUBLISHED_CODE | {"lr": 0.05, "view_space": "pixels", "balanced_accuracy": False}
     assert only_record(here / "runs").config == Config(**expected)
-
-
-def test_flags_with_a_record_choose_its_defaults_again(here, cli):
-    """As with `Config.replace`: the record had dropout only because of its score MC."""
-    (here / "mc.json").write_text(Config(dataset="tiny.npz", n_tasks=2, memory_size=8, score="MC").to_json())
-    assert cli("run", "--config", "mc.json", "--score", "BI", "--method", "agem", "--device", "cpu")[0] == 0
-    config = only_record(here / "runs").config
-    assert (config.label, config.dropout) == ("A-GEM", 0.0)
-
-
-def test_a_users_score_that_fails_ends_the_run_without_a_record(here, cli):
-    (here / "mine.py").write_text("def score(logits_PNC):\n    return {}['no such thing']\n")
-    assert_refused(cli("run", *TINY, "--score", "mine:score"), "mine")
-    assert not list(here.glob("runs/*.json"))
 
 
 def test_a_run_that_leaves_out_more_than_a_tenth_of_a_task_says_so(here, cli):
@@ -272,17 +257,3 @@ def test_a_run_that_another_process_is_measuring_is_left_to_it(here, cli):
     with locks.held(locks.path_of(here / "runs", TINY_CONFIG)):
         assert_refused(cli("run", *TINY), "store")
     assert not list((here / "runs").glob("*.json"))
-
-
-def test_a_run_that_another_process_stores_meanwhile_is_not_repeated(here, cli, monkeypatch):
-    held = locks.held
-
-    def stored_meanwhile(path):
-        monkeypatch.setattr(locks, "held", held)
-        assert main(["run", *TINY]) == 0
-        monkeypatch.setattr(one_run, "run", lambda *_, **__: pytest.fail("the run is repeated"))
-        return held(path)
-
-    monkeypatch.setattr(locks, "held", stored_meanwhile)
-    code, out, err = cli("run", *TINY)
-    assert (code, err) == (0, "") and "already measured on" in out

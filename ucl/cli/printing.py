@@ -50,7 +50,7 @@ def averages(table: pd.DataFrame, by: Sequence[str], measures: Sequence[str]) ->
     n_words = len(columns)
     columns["n"] = table["n"].astype(str)
     for name in measures:
-        digits = 3 if name == "seconds_per_batch" else 1
+        digits = 4 if name == "seconds_per_batch" else 1
         columns[f"{name} [{'s' if is_time(name) else '%'}]"] = texts(table[[name, f"{name}_std"]], digits)[name]
     above = ", ".join(f"{name} {word}" for name in shared if (word := _word(table[name].iloc[0])))
     lines = [above] if above else []
