@@ -66,12 +66,8 @@ def site(suite_folder):
     with FileLock(f"{folder}.lock"):  # One process of the suite builds it.
         if not folder.exists():
             command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
-            env = {
-                **os.environ,
-                "PYTHONPATH": str(ROOT),
-                "UCL_EXECUTED": str(folder / "none"),
-                "NO_MKDOCS_2_WARNING": "1",
-            }
+            names = {"PYTHONPATH": ROOT, "UCL_EXECUTED": folder / "none", "NO_MKDOCS_2_WARNING": "1"}
+            env = os.environ | {name: str(value) for name, value in names.items()}
             done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
             assert done.returncode == 0, done.stderr
     return {path: Page(path) for path in sorted(folder.rglob("*.html"))}, folder
@@ -83,12 +79,8 @@ def test_every_public_name_is_on_a_page_of_the_api(site):
     wanted = [f"ucl.{module}.{name}" for module, names in USED.items() for name in names.split()]
     assert [name for name in wanted if name not in ids] == []
     for room in (scorers, buffers, streams, models, records):
-        missing = [
-            name
-            for name in room.__all__
-            if not any(re.fullmatch(rf"{room.__name__}\.\w+\.{name}", i or "") for i in ids)
-        ]
-        assert missing == [], room.__name__
+        for name in room.__all__:
+            assert any(re.fullmatch(rf"{room.__name__}\.\w+\.{name}", i or "") for i in ids), (room.__name__, name)
     listed = re.findall(r"`ucl\.(\w+)`", (ROOT / "docs" / "api" / "index.md").read_text(encoding="utf-8"))
     assert sorted(listed) == sorted(ucl.__all__)
 

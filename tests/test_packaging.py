@@ -159,17 +159,12 @@ def test_importing_the_package_loads_nothing_heavy_reads_nothing_and_prints_noth
         assert module not in loaded, module
 
 
-@pytest.mark.parametrize(
-    "given, expected",
-    [({}, ("10000", "-")), ({"GOMP_SPINCOUNT": "7"}, ("7", "-")), ({"OMP_WAIT_POLICY": "active"}, ("-", "active"))],
-)
+@pytest.mark.parametrize(("given", "expected"), [("", "10000"), ("GOMP_SPINCOUNT", "7"), ("OMP_WAIT_POLICY", "None")])
 def test_waiting_threads_soon_give_their_core_away_unless_the_user_has_decided(monkeypatch, given, expected):
     for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
         monkeypatch.delenv(name, raising=False)
-    for name, value in given.items():
-        monkeypatch.setenv(name, value)
-    code = "import os, ucl; print(*(os.environ.get(name, '-') for name in ('GOMP_SPINCOUNT', 'OMP_WAIT_POLICY')))"
-    assert tuple(python(code).split()) == expected
+    monkeypatch.setenv(given or "OTHER", "7")
+    assert python("import os, ucl; print(os.environ.get('GOMP_SPINCOUNT'))").strip() == expected
 
 
 ANSWERED_AT_ONCE = {  # exit code by arguments

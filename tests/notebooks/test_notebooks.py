@@ -1,22 +1,18 @@
-"""The committed notebooks: each is executed once by papermill with tiny settings, and its page of the site is made."""
+"""The committed notebooks: each is executed once by papermill with tiny settings."""
 
 import ast
 import csv
-import functools
 import json
 import os
 import re
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
-import markdown
 import nbformat
 import numpy as np
 import pandas as pd
 import papermill
 import pytest
 from IPython.core.inputtransformer2 import TransformerManager
-from mkdocs.config import load_config
 from nbclient import NotebookClient
 from PIL import Image
 
@@ -251,8 +247,6 @@ def test_a_notebook_runs_and_leaves_what_it_promises(path, tmp_path, tiny, kerne
         if name.endswith(".csv") and "store" in set(parameters) - set(settings):  # made from the committed records
             made, stored = (pd.read_csv(folder / name) for folder in (figures, FIGURES))
             pd.testing.assert_frame_equal(made, stored, rtol=0, atol=1e-4)  # The last digit depends on the processor.
-    nbformat.write(executed, tmp_path / path.name)
-    assert links_that_lead_nowhere(tmp_path / path.name) == []
 
 
 def assert_filled(file):
@@ -269,38 +263,3 @@ def assert_filled(file):
             head, *rows = csv.reader(lines)
         assert len(head) > 1 and rows and all(len(row) == len(head) for row in rows)
         assert any(cell for row in rows for cell in row)
-
-
-# As pages of the site
-
-
-@functools.cache
-def site():
-    """The configuration of the site."""
-    return load_config(str(ROOT / "mkdocs.yml"))
-
-
-@functools.cache
-def page(path):
-    """A notebook or a Markdown file as HTML of the site, and the names of its pictures."""
-    text, pictures = path.read_text(encoding="utf-8"), {}
-    if path.suffix == ".ipynb":
-        text, pictures = site().hooks["docs/hooks.py"].notebook_page(path)
-    text = site().hooks["docs/hooks.py"].on_page_markdown(text)
-    extensions, settings = site()["markdown_extensions"], site()["mdx_configs"]
-    return markdown.markdown(text, extensions=extensions, extension_configs=settings), set(pictures)
-
-
-def links_that_lead_nowhere(notebook):
-    """The links of a notebook's page whose file, or whose heading in it, is not on the site."""
-    html, pictures = page(notebook)
-    files = {f"notebooks/{path.stem}.md": path for path in (*NOTEBOOKS, notebook)}
-    files |= {f"notebooks/{name}": None for name in pictures} | site().hooks["docs/hooks.py"].copied()
-
-    def leads_nowhere(link):
-        url = urlsplit(unquote(link))
-        target = os.path.normpath(f"notebooks/{url.path or notebook.stem + '.md'}")
-        known = target in files and (not url.fragment or f' id="{url.fragment}"' in page(files[target])[0])
-        return not url.scheme and not known
-
-    return [link for link in re.findall(r' (?:href|src)="([^"]*)"', html) if leads_nowhere(link)]

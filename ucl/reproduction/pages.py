@@ -28,7 +28,7 @@ _NOTEBOOK_LINK = re.compile(r"\]\((\w+)\.ipynb")
 class Outcome:
     """The result of executing a notebook: its name without folder and suffix, the time, and the executed copy.
 
-    If it was executed completely, `error` is ""; otherwise it is the failed cell and its error in one line.
+    If it was executed completely, `error` is ""; otherwise it is the error in one line.
     """
 
     name: str

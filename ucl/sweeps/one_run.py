@@ -87,9 +87,8 @@ def measure(
                 return Outcome("exists", "measured by another process")
             A, F = decimal(100 * record.last_accuracy), decimal(100 * record.last_forgetting)
             results = "" if record.failure == "diverged" else f"A {A} %, F {F} %"
-            return Outcome(
-                "measured", ", ".join(filter(None, [record.failure, results, duration(record.timing["total"])]))
-            )
+            parts = [record.failure, results, duration(record.timing["total"])]
+            return Outcome("measured", ", ".join(filter(None, parts)))
         except Exception as error:
             return failed(error)
         finally:
