@@ -210,6 +210,12 @@ def uncertain(tmp_path_factory):
     )
 
 
+def same(one, other, *names):
+    """Whether two records or readings have equal results, NaN included; by default all of them."""
+    names = names or ("accuracy", "class_recall", "answer_shares")
+    return all(np.array_equal(getattr(one, name), getattr(other, name), equal_nan=True) for name in names)
+
+
 @functools.cache
 def run(config):
     """The record of a run; several tests use the same one."""
@@ -234,12 +240,9 @@ def test_readings_change_nothing_that_is_measured(uncertain, fields):
     config = uncertain.replace(**{"dropout": None, **fields})
     plain, read = run(config), run(config.replace(readings=True))
     assert plain.readings == {}
-    assert read.results["accuracy"] == plain.results["accuracy"]
-    assert read.results["class_recall"] == plain.results["class_recall"]
-    assert read.results["memory"] == plain.results["memory"]
+    assert same(read, plain) and read.memory == plain.memory
     scores_in_training_mode = config.scoring_batchnorm == "train" and (config.uses_scores or config.method == "mir")
-    same = np.array_equal(read.readings["training"].accuracy, plain.accuracy, equal_nan=True)
-    assert same != scores_in_training_mode
+    assert same(read.readings["training"], plain, "accuracy") != scores_in_training_mode
 
 
 def test_the_statistics_of_training_leave_out_mirs_losses_and_the_step_that_it_undoes(tiny, monkeypatch):
@@ -333,20 +336,17 @@ def test_the_statistics_of_training_leave_out_the_passes_of_a_users_policy(uncer
     config = uncertain.replace(dropout=0.0, lr=0.02)
     plain = run(config.replace(population="scanning:Scanning(scans=0)"))
     scanned = run(config.replace(population="scanning:Scanning(scans=2)", readings=True))
-    assert np.array_equal(scanned.readings["training"].accuracy, plain.accuracy, equal_nan=True)
-    assert not np.array_equal(scanned.accuracy, plain.accuracy, equal_nan=True)
+    assert same(scanned.readings["training"], plain) and not same(scanned, plain)
     by_logits = run(config.replace(method="scanning:ByLogits", readings=True))  # It calls no function that is followed.
-    assert np.array_equal(by_logits.readings["training"].accuracy, by_logits.accuracy, equal_nan=True)
+    assert same(by_logits.readings["training"], by_logits)
 
 
 def test_scoring_mode_moves_what_the_test_reads_and_nothing_else(uncertain):
     """With a random score and one seed, both modes give equal memories and, judged by the accuracy, equal weights."""
     evaluation = run(uncertain.replace(scoring_batchnorm="eval"))
     training = run(uncertain.replace(scoring_batchnorm="train", readings=True))
-    assert training.memory["position"] == evaluation.memory["position"]
-    assert training.memory["score"] == evaluation.memory["score"]
-    assert np.array_equal(training.readings["training"].accuracy, evaluation.accuracy, equal_nan=True)
-    assert not np.array_equal(training.accuracy, evaluation.accuracy, equal_nan=True)
+    assert [training.memory[name] == evaluation.memory[name] for name in ("position", "score")] == [True, True]
+    assert same(training.readings["training"], evaluation) and not same(training, evaluation)
 
 
 def test_a_reading_can_be_the_one_that_counts(uncertain):
@@ -354,7 +354,7 @@ def test_a_reading_can_be_the_one_that_counts(uncertain):
     plain = run(config)
     for name in ("memory+stream", "displaced"):
         chosen = run(config.replace(test_batchnorm=name))
-        assert np.array_equal(chosen.accuracy, plain.readings[name].accuracy, equal_nan=True)
+        assert same(chosen, plain.readings[name])
         assert chosen.memory["position"] == plain.memory["position"]
     with pytest.raises(ucl.InputError, match="needs a memory"):
         uncertain.replace(method="finetune", test_batchnorm="memory")
@@ -365,9 +365,7 @@ def test_a_record_keeps_its_readings(uncertain):
     again = ucl.Record.from_json(record.to_json())
     assert again.readings.keys() == set(READINGS)
     for name, reading in record.readings.items():
-        assert np.array_equal(again.readings[name].accuracy, reading.accuracy, equal_nan=True)
-        assert np.array_equal(again.readings[name].class_recall, reading.class_recall, equal_nan=True)
-        assert np.array_equal(again.readings[name].shift, reading.shift, equal_nan=True)
+        assert same(again.readings[name], reading) and same(again.readings[name], reading, "shift")
         assert reading.shift.shape == (2,)
         assert (reading.shift >= 0).all() if name in STATISTICS else np.isnan(reading.shift).all()
     assert record.readings["training"].shift.tolist() == [0, 0]
@@ -413,9 +411,7 @@ def test_the_thinned_test_is_that_of_a_run_with_a_long_tailed_test(uncertain):
     config = uncertain.replace(score="BI", imbalance=0.2, batch_size=2, dropout=0.0)
     whole, thin = run(config.replace(readings=True)), run(config.replace(long_tailed_test=True))
     reading = whole.readings["thinned"]
-    assert np.array_equal(reading.accuracy, thin.accuracy, equal_nan=True)
-    assert np.array_equal(reading.class_recall, thin.class_recall, equal_nan=True)
-    assert np.array_equal(reading.answer_shares, thin.answer_shares, equal_nan=True)
+    assert same(reading, thin)
     assert whole.measures("thinned") == pytest.approx(thin.measures(), nan_ok=True)
 
 

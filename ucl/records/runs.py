@@ -15,16 +15,14 @@ if TYPE_CHECKING:
 
 
 def matching(records: pd.DataFrame, experiments: Iterable[Config]) -> pd.DataFrame:
-    """The records of the given experiments, with any seed.
+    """The `latest` records of the given experiments, with any seed.
 
     Args:
         records: see `ucl.load_records`.
         experiments: experiments whose seeds are ignored. All other fields that can change a result must be equal.
 
     Returns:
-        The matching rows of `records`, with a column `experiment`: the index in `experiments`. If a run was measured
-        more than once on the same images and with the same sources of the user, only one record is included, see
-        `latest`.
+        The matching rows of `records`, with a column `experiment`: the index in `experiments`.
     """
     import pandas as pd
 

@@ -1,8 +1,8 @@
 """The store: a folder of records, one JSON file per run, each written completely or not at all.
 
 Three things identify a result (`Record.identity`): its experiment, the fingerprint of its images and the hash of the
-sources of the user's objects. A stored result counts for a run only if all three are equal. Results of other versions
-stay in the store, but are never averaged with it.
+sources of the user's objects. A stored result counts for a run only if all three are those of this machine. Results of
+other versions stay in the store, in files whose names end in the fingerprint and the hash of the sources.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _NAME = re.compile(r"(.*-s\d+-)([0-9a-f]{16})(?:-[0-9a-f]+)*\.json")  # beginning and key in the name of a record's file
-_fingerprints: dict[tuple[str, int | None], str] = {}  # by stamp and image size, until the process ends
+_fingerprints: dict[tuple[str, int | None], str] = {}  # by the stamp of the files and the image size
 
 
 class StoredRun(NamedTuple):
@@ -52,11 +52,8 @@ class StoredRun(NamedTuple):
 class RecordStore:
     """A folder of records, one file per run, named after the experiment.
 
-    A record counts only if its images and the sources of the user's objects are the current ones on this machine. The
-    names of files of other versions end in the fingerprint and the hash of the sources. A file that cannot be read as a
-    record is skipped with a warning, and never replaced.
-
-    Writing is atomic: a file is always complete, even if a process was killed. Two processes may write to one folder.
+    A file that cannot be read as a record is skipped with a warning, and never replaced. Two processes may write to one
+    folder.
 
     Args:
         folder: created when the first record is saved.
@@ -167,10 +164,7 @@ class RecordStore:
         return record
 
     def save(self, record: Record) -> Path:
-        """Write a record atomically; returns its path.
-
-        It replaces a record of the same version. A file that contains anything else, such as a record of other images,
-        is not changed, and the name of the new file ends in the fingerprint.
+        """Write a record completely or not at all; returns its path. It replaces a record of the same version only.
 
         Raises:
             OSError: the record cannot be written, for example because the disk is full.
