@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -61,18 +60,20 @@ class TrainingStatistics:
 
     def __init__(self, model: Network) -> None:
         self._model = model
-        self._buffers = _copies(model)  # all, as training mode may also change others of a user's network
+        # All buffers, as training mode may also change others of a user's network.
+        self._buffers = {name: values.clone() for name, values in model.named_buffers()}
         self._has_followed = False
         model.register_forward_pre_hook(self._follow)
 
     def __call__(self) -> Statistics:
         if not self._has_followed:
             return statistics_of(self._model)
-        with self._swapped():
-            return statistics_of(self._model)
+        names, buffers = {layer: name for name, layer in self._model.named_modules()}, self._buffers
+        prefixes = [f"{names[norm]}.running" for norm in norms_of(self._model)]
+        return [(buffers[f"{prefix}_mean"].clone(), buffers[f"{prefix}_var"].clone()) for prefix in prefixes]
 
     def state_dict(self) -> dict[str, Any]:
-        return {"has followed": self._has_followed, "buffers": dict(self._buffers)}
+        return {"has followed": self._has_followed, "buffers": self._buffers}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._has_followed = state["has followed"]
@@ -80,30 +81,11 @@ class TrainingStatistics:
             values.copy_(state["buffers"][name])
 
     def _follow(self, model: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        if not (model.training and torch.is_grad_enabled()):
-            return
-        # The pass that follows draws the same dropout masks.
-        with torch.no_grad(), restored_draws(self._model.mean.device), self._swapped():
-            self._model.logits(self._model.normalize(*inputs))
-            self._buffers = _copies(self._model)
-        self._has_followed = True
-
-    @contextmanager
-    def _swapped(self) -> Iterator[None]:
-        """Within the block, the network has the buffers that the training steps alone leave."""
-        buffers = _copies(self._model)
-        _load(self._model, self._buffers)
-        yield
-        _load(self._model, buffers)
-
-
-def _copies(model: nn.Module) -> dict[str, Tensor]:
-    return {name: values.clone() for name, values in model.named_buffers()}
-
-
-def _load(model: nn.Module, buffers: dict[str, Tensor]) -> None:
-    for name, values in model.named_buffers():
-        values.copy_(buffers[name])
+        if model.training and torch.is_grad_enabled():
+            # The pass that follows draws the same dropout masks.
+            with torch.no_grad(), restored_draws(self._model.mean.device):
+                torch.func.functional_call(model, self._buffers, inputs)
+            self._has_followed = True
 
 
 def displace_statistics(
