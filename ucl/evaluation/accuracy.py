@@ -22,7 +22,7 @@ from ucl.streams.class_incremental import thinned
 
 DROPOUT_PASSES = 20
 PUBLISHED_BATCH = 10  # test images that the published test of MC normalises together
-NO_CLASS = -1  # the prediction for an image whose logits are NaN
+NO_CLASS = -1  # the prediction for an image whose logits are NaN, or that is not tested
 
 
 @torch.no_grad()
@@ -192,8 +192,7 @@ class Evaluation:
         for share, predicted_N in zip(shares, self.predictions_TN):
             tested_N = self._counted_N & (predicted_N != NO_CLASS)
             correct_N = tested_N & (predicted_N == self.labels_N)
-            n_tested, n_correct = (
-                np.bincount(groups_N[chosen], minlength=n_groups) for chosen in (tested_N, correct_N)
-            )
+            n_tested = np.bincount(groups_N[tested_N], minlength=n_groups)
+            n_correct = np.bincount(groups_N[correct_N], minlength=n_groups)
             np.divide(n_correct, n_tested, out=share, where=n_tested > 0)
         return shares

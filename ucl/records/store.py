@@ -121,7 +121,7 @@ class RecordStore:
 
     def _choose(self, config: Config, stored: list[tuple[Path, Record]], current: Version, why: str) -> StoredRun:
         """The record of an experiment that counts, otherwise the outdated one; for `why` see `current_version`."""
-        # Another folder of the same name may have other images.
+        # Another folder of the same name may have other images. What is not known here is not compared.
         named = [(f, r) for f, r in stored if os.path.abspath(r.config.dataset) == os.path.abspath(config.dataset)]
         counting = [
             (file, record)
@@ -135,9 +135,9 @@ class RecordStore:
         if not named:
             return StoredRun(path)
         outdated = named[-1][1]
-        names = config.dataset, ", ".join(config.user_objects.values())
-        facts = zip(names, ("images", "sources"), outdated.version, current)
-        name, kind, old, new = next(row for row in facts if row[3] not in ("", row[2]))
+        images = config.dataset, "images", outdated.version.images, current.images
+        sources = ", ".join(config.user_objects.values()), "sources", outdated.version.source, current.source
+        name, kind, old, new = sources if current.images in ("", outdated.version.images) else images
         reason = f"the stored record is of other {kind} ({old or 'unknown'})"
         return StoredRun(path, outdated=outdated, note=f"{name}: {reason}; a run measures the current ones ({new})")
 
