@@ -321,16 +321,6 @@ def test_on_a_file_system_without_locks_all_is_run_with_a_warning(tiny, tmp_path
         assert len(sweep([tiny], tmp_path, **SWEEP)) == 1
 
 
-def test_old_incomplete_records_are_removed_and_young_ones_stay(tiny, tmp_path):
-    old, young, other = (tmp_path / name for name in (".12345678.part", ".abcdefgh.part", ".not-ours"))
-    for path in (old, young, other):
-        path.touch()
-    for path in (old, other):
-        os.utime(path, (time.time() - 2 * locks.ABANDONED_AFTER,) * 2)
-    sweep([tiny], tmp_path, **SWEEP)
-    assert set(tmp_path.glob(".*")) == {young, other}
-
-
 # Several sweeps on one store, and kills
 
 

@@ -24,7 +24,6 @@ from ucl.machine.terminal import log_messages, show_note
 from ucl.machine.yaml_form import from_yaml
 from ucl.records import RecordStore, curves, failures, load_records
 from ucl.records.store import report as report_notes
-from ucl.sweeps import locks
 from ucl.sweeps.grid import grid, shard
 
 if TYPE_CHECKING:
@@ -82,7 +81,6 @@ def run(options: argparse.Namespace) -> int:
         print(f"already measured on {stored.record.date[:10]}; delete the record to measure again")
         curves.write_files([stored], options.curves, **files)
     print(stored.record)
-    locks.clear(store.folder)
     print(as_text(stored.path))
     return 0
 

@@ -8,7 +8,6 @@ gone, with NFS after about 90 seconds.
 from __future__ import annotations
 
 import errno
-import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -18,7 +17,6 @@ from filelock import FileLock, Timeout
 
 from ucl.config import Config
 
-ABANDONED_AFTER = 3600.0  # seconds after which an incomplete record counts as abandoned
 _UNSUPPORTED = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK)
 
 
@@ -64,11 +62,7 @@ def is_free(path: Path) -> bool:
 
 
 def clear(folder: Path) -> None:
-    """Remove the files of killed processes from a folder of records: free locks and old incomplete records."""
+    """Remove the lock files of killed processes from a folder of records."""
     with suppress(OSError):  # The folder may be read-only, and another sweep may have removed the file.
         for path in folder.glob(".lock-*"):
             is_free(path)
-        # A `.part` file names no owner; only its age shows that it was abandoned.
-        for path in folder.glob(".????????.part"):
-            if time.time() - path.stat().st_mtime > ABANDONED_AFTER:
-                path.unlink()
