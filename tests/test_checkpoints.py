@@ -187,6 +187,12 @@ class Annealed(UncertaintyBuffer):
         super().update(model, batch)
         self.refresh, self.smoothing = 0.9 * self.refresh, 0.8 * self.smoothing
 
+    def state_dict(self):
+        return super().state_dict()
+
+    def load_state_dict(self, state):
+        super().load_state_dict(state)
+
 
 class Inverted(Fifo):
     """Stores other images than those of the data set."""
@@ -270,41 +276,35 @@ class Rolls(Smoothed):
         self.augment = lambda images: images.roll(1, -1)
 
 
-class Swaps(Annealed):
+class Swaps(UncertaintyBuffer):
     """Replaces its selection during the run."""
+
+    def __init__(self, size, image_shape, device, seed):
+        super().__init__(size, image_shape, device, RandomScores(seed), bottom_k, seed=seed)
 
     def update(self, model, batch):
         super().update(model, batch)
         self.selection = top_k
 
 
-class Reseeds(Annealed):
-    """Replaces its scorer during the run."""
+class Tracker:
+    """Its method is a score with a hidden state."""
 
-    def update(self, model, batch):
-        super().update(model, batch)
-        self.scorer = RandomScores(7)
+    calls = 0
 
-
-class Slots:
-    """A score whose state is in a slot."""
-
-    __slots__ = ("calls",)
-
-    def __call__(self, logits_PNC):
-        self.calls = 1
+    def score(self, logits_PNC):
+        self.calls += 1
         return logits_PNC.mean((0, 2))
 
 
-slots = Slots()
+tracked = Tracker().score
 HIDDEN = {
     "attribute": (dict(population=f"{__name__}:Hidden"), "Hidden.count"),
     "saved, but not loaded": (dict(population=f"{__name__}:HalfSaved"), "HalfSaved.count"),
     "array": (dict(population=f"{__name__}:Array"), "state_dict"),
     "augmentation": (dict(method=f"{__name__}:Rolls"), "Rolls.augment"),
-    "score": (dict(score=f"{__name__}:slots"), "Slots.calls"),
+    "score": (dict(score=f"{__name__}:tracked"), "Tracker.calls"),
     "selection": (dict(population=f"{__name__}:Swaps"), "Swaps.selection"),
-    "scorer": (dict(population=f"{__name__}:Reseeds"), "Reseeds.scorer"),
 }
 
 

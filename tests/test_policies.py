@@ -446,7 +446,7 @@ def naive_neighbours(features, k):
 def test_neighbours_are_the_others_with_the_largest_cosines(n, seed, k):
     features = torch.randn(n, 3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(homogeneous, "_CHUNK", 4)  # so that a few samples need several parts
+        patch.setattr(homogeneous, "CHUNK", 4)  # so that a few samples need several parts
         assert homogeneous.nearest(features, k).tolist() == naive_neighbours(features.tolist(), k)
 
 

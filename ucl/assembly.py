@@ -117,9 +117,7 @@ def build_model(config: Config, dataset: datasets.ImageDataset, device: torch.de
             if config.test_batchnorm != "running" and not model.has_running_statistics:
                 reason = f"{config.model} has no running statistics; give running"
                 raise InputError("test_batchnorm", config.test_batchnorm, reason)
-            if config.uses_scores and score_row(config.score).dropout_passes and not model.dropout_rate:
-                reason = f"needs a network with dropout, and {config.model} has no dropout layer; add one"
-                raise InputError("score", config.score, reason)
+            check_dropout(config, model, config.model)
             return model.to(device)
         if dataset.image_size < SMALLEST_IMAGE:
             reason = (
@@ -128,6 +126,16 @@ def build_model(config: Config, dataset: datasets.ImageDataset, device: torch.de
             )
             raise InputError("dataset", config.dataset, reason)
         return new_network(config.model, shape, dataset.mean, dataset.std, config.dropout).to(device)
+
+
+def check_dropout(config: Config, model: Network, name: str) -> None:
+    """Check that the network, reported by this name, has dropout if the score of the configuration needs it.
+
+    Raises:
+        InputError: it has none.
+    """
+    if config.uses_scores and score_row(config.score).dropout_passes and not model.dropout_rate:
+        raise InputError("score", config.score, f"needs a network with dropout; add a dropout layer to {name}")
 
 
 def build_method(config: Config, model: Network, graphs: bool | None = None) -> Method:
@@ -158,28 +166,19 @@ def build_buffer(
     """The empty memory of a configuration; None if its method has none. For `graphs`, see `ucl.run`.
 
     Raises:
-        InputError: the memory has too few slots, see `check_memory_size`.
+        InputError: the policy gives each class a quota, and the memory has fewer slots than there are classes.
     """
     if not config.uses_memory:
         return None
-    check_memory_size(config, dataset)
-    shape = (dataset.channels, dataset.image_size, dataset.image_size)
-    size = min(config.memory_size, len(dataset.train_labels))  # further slots would stay empty
-    return build_memory(config, size, shape, device, _uses_graphs(config, graphs))
-
-
-def check_memory_size(config: Config, dataset: datasets.ImageDataset) -> None:
-    """Check that a memory whose policy gives each class a quota has at least one slot per class.
-
-    Raises:
-        InputError: it has fewer.
-    """
-    if config.uses_memory and policy_row(config.population).has_quotas and config.memory_size < dataset.n_classes:
+    if policy_row(config.population).has_quotas and config.memory_size < dataset.n_classes:
         reason = (
             f"{config.dataset} has {dataset.n_classes} classes and the memory keeps at least one of each; "
             f"give {dataset.n_classes} or more, or the population 'reservoir'"
         )
         raise InputError("memory_size", config.memory_size, reason)
+    shape = (dataset.channels, dataset.image_size, dataset.image_size)
+    size = min(config.memory_size, len(dataset.train_labels))  # further slots would stay empty
+    return build_memory(config, size, shape, device, _uses_graphs(config, graphs))
 
 
 def build_memory(

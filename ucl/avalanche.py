@@ -20,9 +20,8 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.utils.data import Dataset
 
 from ucl import user_objects
-from ucl.assembly import build_memory
+from ucl.assembly import build_memory, check_dropout
 from ucl.buffers import Buffer
-from ucl.catalogue import score_row
 from ucl.config import Config
 from ucl.errors import InputError
 from ucl.models import Network, OwnNetwork, to_unit
@@ -133,9 +132,7 @@ class StoragePolicy(ExemplarsBuffer):
         if network is model and (self.mean, self.std) != ([0], [1]):
             reason = "the network normalises its input itself; give it pixels in [0, 1], without mean and std here"
             raise InputError("mean", self.mean, reason)
-        if self.config.uses_scores and score_row(self.config.score).dropout_passes and not network.dropout_rate:
-            reason = f"needs a network with dropout, and {type(model).__name__} has no dropout layer; add one"
-            raise InputError("score", self.config.score, reason)
+        check_dropout(self.config, network, type(model).__name__)
         return network
 
     def _pixels(self, images: list[Any]) -> Tensor:

@@ -22,7 +22,6 @@ from ucl.models.network import norms_of
 from ucl.streams import ClassIncrementalStream, Task
 
 _log = logging.getLogger(__name__)
-_STATE_METHODS = ("state_dict", "load_state_dict")
 
 
 class Diverged(Exception):
@@ -121,7 +120,6 @@ class Checkpoint(Listener):
         self._file = None if file is None else Path(file)
         self._identity, self._stream, self._device = identity, stream, device
         self._parts = {name: part for name, part in parts.items() if part is not None}
-        self._functions = _functions_of(self._parts.get("buffer"))
 
     def after_task(self, task: Task) -> None:
         """Write the checkpoint, unless the run has state that it cannot keep: then a warning says so."""
@@ -163,42 +161,26 @@ class Checkpoint(Listener):
         buffer = self._parts.get("buffer")
         scorer = getattr(buffer, "scorer", None)
         functions = scorer, getattr(scorer, "score", None), getattr(buffer, "selection", None)
-        owners = buffer, self._parts["method"], *functions
-        hidden = [name for part in owners for name in hidden_state(part)]
-        if not _defines_state(buffer):
-            replaced = [name for name, f in _functions_of(buffer).items() if f is not self._functions[name]]
-            hidden += [f"{type(buffer).__name__}.{name}" for name in replaced]
+        hidden = [name for part in (buffer, self._parts["method"], *functions) for name in hidden_state(part)]
         return list(dict.fromkeys(hidden))
-
-
-def _functions_of(buffer: Buffer | None) -> dict[str, Any]:
-    """The attributes of a memory whose `state_dict` does not say which function they are."""
-    return {name: getattr(buffer, "__dict__", {}).get(name) for name in ("scorer", "selection")}
 
 
 def hidden_state(part: Any) -> list[str]:
     """The attributes of a user's object that no `state_dict` returns, such as "Fifo.seen"; [] if it can be resumed.
 
     It can be resumed if its class defines `state_dict` and `load_state_dict`, or if it has no attributes but those that
-    its base class of this package declares. A function has none.
+    its base class of this package declares, as the base class keeps these.
     """
     while isinstance(part, (partial, MethodType)):
         part = part.func if isinstance(part, partial) else part.__self__
-    kind, base = type(part), _package_class(part)
-    if kind is base or _defines_state(part):
+    kind, base, attributes = type(part), _package_class(part), getattr(part, "__dict__", {})
+    names = "state_dict", "load_state_dict"
+    if kind is base or all(getattr(kind, name, None) is not getattr(base, name, None) for name in names):
         return []
     declared = {name for cls in base.__mro__ for name in inspect.get_annotations(cls)}
-    attributes = dict.fromkeys(name for cls in kind.__mro__ for name in vars(cls).get("__slots__", ()))
-    attributes |= getattr(part, "__dict__", {})
     if issubclass(base, Method):  # It saves the augmentations that have state.
         declared |= {name for name in Method.AUGMENTATIONS if hasattr(attributes.get(name), "load_state_dict")}
     return [f"{kind.__name__}.{name}" for name in attributes if name not in declared]
-
-
-def _defines_state(part: Any) -> bool:
-    """Whether the class of an object defines both methods anew, and can be trusted to keep all of its state."""
-    kind, base = type(part), _package_class(part)
-    return all(getattr(kind, name, None) is not getattr(base, name, None) for name in _STATE_METHODS)
 
 
 def _package_class(part: Any) -> type[Any]:

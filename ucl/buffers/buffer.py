@@ -70,7 +70,7 @@ class Buffer(ABC):
 
     _spare_rows = 0  # additional rows of the storage, after one row per slot
 
-    # The attributes that `state_dict` returns or that never change, for `ucl.listeners.hidden_state`.
+    # What `state_dict` returns and what never changes. `ucl.listeners.hidden_state` reads this list.
     size: int
     device: torch.device
     positions: Tensor
@@ -111,6 +111,10 @@ class Buffer(ABC):
     def images_at(self, slots: Tensor) -> Tensor:
         """The images (N, C, H, W), uint8, of these slots (N,)."""
         return self._storage[slots]
+
+    def samples_at(self, slots: np.ndarray) -> tuple[Tensor, Tensor]:
+        """Images (N, C, H, W), uint8, and labels (N,), int64, of these slots (N,), on the device."""
+        return self.images_at(self._on_device(slots)), self._on_device(self.labels[slots])
 
     @abstractmethod
     def update(self, model: Network, batch: Batch) -> None:
@@ -171,10 +175,7 @@ class Buffer(ABC):
     def sample(self, n: int, exclude_task: int | None, draw: np.random.Generator) -> tuple[Tensor, Tensor] | None:
         """Images (n, C, H, W), uint8, and labels (n,), int64, of `drawn_slots`, on the device; None without a slot."""
         slots = self.drawn_slots(n, exclude_task, draw)
-        if not len(slots):
-            return None
-        labels = torch.from_numpy(self.labels[slots])
-        return self.images_at(self._on_device(slots)), labels.to(self.device, non_blocking=True)
+        return self.samples_at(slots) if len(slots) else None
 
     def state_dict(self) -> dict[str, Any]:
         """All that `load_state_dict` needs, with the stored images.

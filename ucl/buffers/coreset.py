@@ -54,10 +54,7 @@ class CoresetBuffer(UncertaintyBuffer):
         labels_N = torch.tensor(labels).repeat_interleave(torch.tensor(sizes)).to(self.device, non_blocking=True)
         gradients = last_layer_gradients(model, torch.cat(list(candidates)), labels_N)
         earlier = np.flatnonzero(self.tasks[: self.n_stored] != self._task)  # all without task numbers
-        reference = None
-        if len(earlier):
-            stored_images = self.images_at(self._on_device(earlier))
-            reference = last_layer_gradients(model, stored_images, self._on_device(self.labels[earlier]))
+        reference = last_layer_gradients(model, *self.samples_at(earlier)) if len(earlier) else None
         return list(coreset_measure(gradients, reference).split(sizes))
 
 
@@ -68,8 +65,7 @@ def last_layer_gradients(model: Network, images: Tensor, labels: Tensor) -> tupl
     input (D + 1,), the features and a one for the bias.
     """
     network = in_evaluation_mode(model)
-    x_NCHW = network.normalize(images)
-    features_ND, logits_NC = network.features_and_logits(x_NCHW)
+    features_ND, logits_NC = network.features_and_logits(network.normalize(images))
     errors_NC = logits_NC.double().softmax(1)
     errors_NC.scatter_add_(1, labels[:, None], -torch.ones_like(errors_NC[:, :1]))
     return errors_NC, F.pad(features_ND.double(), (0, 1), value=1.0)

@@ -62,10 +62,10 @@ class GSSGreedyBuffer(Buffer):
     def _references(self, model: Network) -> Tensor:
         """The gradients (K, P) of up to ten disjoint memory batches of ten samples."""
         size = min(REFERENCE_SIZE, self.n_stored)
-        drawn = self.draw.permutation(self.n_stored)[: N_REFERENCES * size]
-        slots, labels = self._on_device(drawn), self._on_device(self.labels[drawn])
-        batches = [part for part in zip(slots.split(size), labels.split(size)) if len(part[0]) == size]
-        return torch.stack([evaluation_gradient(model, self.images_at(slots), labels) for slots, labels in batches])
+        n_references = min(N_REFERENCES, self.n_stored // size)
+        images, labels = self.samples_at(self.draw.permutation(self.n_stored)[: n_references * size])
+        batches = zip(images.split(size), labels.split(size), strict=True)
+        return torch.stack([evaluation_gradient(model, *batch) for batch in batches])
 
 
 def evaluation_gradient(model: Network, images: Tensor, labels: Tensor) -> Tensor:

@@ -97,8 +97,6 @@ class ICaRLBuffer(TaskEndBuffer):
     of the task.
     """
 
-    selection = staticmethod(bottom_k)
-
     def candidate_scores(self, model: Network, task: Task, n: int) -> Tensor:
         """The ranks of the task's images within their classes; stored images keep theirs."""
         features_ND, labels_N = features_of_task(model, task, n).double(), task.host_labels[:n]

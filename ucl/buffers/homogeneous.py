@@ -7,13 +7,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ucl.buffers.selection import bottom_k
-from ucl.buffers.task_end import TaskEndBuffer, features_of_task
+from ucl.buffers.task_end import CHUNK, TaskEndBuffer, features_of_task
 from ucl.models import Network
 from ucl.streams import Task
 
 N_NEIGHBOURS, N_REJECTED, REJECTION = 5, 20, 0.6
-_CHUNK = 256  # images of which the neighbours are computed at a time
 
 
 class HomogeneousBuffer(TaskEndBuffer):
@@ -32,8 +30,6 @@ class HomogeneousBuffer(TaskEndBuffer):
     By default it draws at random among the images that are not rejected; here the order decides.
     """
 
-    selection = staticmethod(bottom_k)
-
     def candidate_scores(self, model: Network, task: Task, n: int) -> Tensor:
         """The ranks of the task's images; stored images keep theirs."""
         neighbours_NK = nearest(features_of_task(model, task, n), N_REJECTED).cpu().numpy()
@@ -45,10 +41,9 @@ def nearest(features_ND: Tensor, k: int) -> Tensor:
     """Indices (N, k) of the k other samples, or of all, with the largest cosines of the features; nearest first."""
     features_ND = F.normalize(features_ND, dim=1)
     neighbours = []
-    for start in range(0, len(features_ND), _CHUNK):
-        cosines = features_ND[start : start + _CHUNK] @ features_ND.T
-        rows = torch.arange(len(cosines), device=cosines.device)
-        cosines[rows, start + rows] = -torch.inf
+    for start in range(0, len(features_ND), CHUNK):
+        cosines = features_ND[start : start + CHUNK] @ features_ND.T
+        cosines.diagonal(start).fill_(-torch.inf)  # An image is no neighbour of itself.
         neighbours.append(cosines.topk(min(k, len(features_ND) - 1)).indices)
     return torch.cat(neighbours)
 

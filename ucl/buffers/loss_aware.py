@@ -53,12 +53,12 @@ class LossAwareBuffer(Buffer):
 
     def _measure(self, model: Network, batch: Batch) -> None:
         """Compute and store the losses of the batch and of the samples that were replayed with it."""
-        replayed = np.array(list(dict.fromkeys(self._replayed)), dtype=np.int64)
-        slots, labels = self._on_device(replayed), self._on_device(self.labels[replayed])
-        losses = losses_of(model, torch.cat([batch.images, self.images_at(slots)]), torch.cat([batch.labels, labels]))
+        slots = np.array(list(dict.fromkeys(self._replayed)), dtype=np.int64)
+        images, labels = self.samples_at(slots)
+        losses = losses_of(model, torch.cat([batch.images, images]), torch.cat([batch.labels, labels]))
         batch.values["loss"] = losses[: len(batch)]
         if len(slots):
-            self.values["loss"][slots] = losses[len(batch) :]
+            self.values["loss"][self._on_device(slots)] = losses[len(batch) :]
         self._replayed = ()
 
     def state_dict(self) -> dict[str, Any]:

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from ucl.buffers.buffer import Buffer, missing_values
-from ucl.buffers.selection import quotas
+from ucl.buffers.selection import bottom_k, quotas
 from ucl.models import Network
 from ucl.models.passes import features_of
 from ucl.streams import Batch, Task
 
-_CHUNK = 256  # images of which the features are computed at a time
+CHUNK = 256  # images whose features, or whose neighbours, are computed at a time
 
 
 class TaskEndBuffer(Buffer):
@@ -29,12 +29,8 @@ class TaskEndBuffer(Buffer):
     may take slots before theirs.
     """
 
+    selection = staticmethod(bottom_k)  # which candidates of a class stay, see `ucl.selection`
     _values_seen: tuple[dict[str, Tensor], ...] = ()  # `Batch.values` of the task's batches so far
-
-    @staticmethod
-    @abstractmethod
-    def selection(scores: Tensor, k: int) -> Tensor:
-        """The indices (k,) of the candidates of a class to keep, from their scores (N,)."""
 
     @abstractmethod
     def candidate_scores(self, model: Network, task: Task, n: int) -> Tensor:
@@ -90,5 +86,5 @@ class TaskEndBuffer(Buffer):
 
 def features_of_task(model: Network, task: Task, n: int) -> Tensor:
     """Features (n, F), float32, of the first n images of a task, on the device; see `features_of`."""
-    starts = range(0, n, _CHUNK)
-    return torch.cat([features_of(model, task.images[start : min(start + _CHUNK, n)]) for start in starts])
+    starts = range(0, n, CHUNK)
+    return torch.cat([features_of(model, task.images[start : min(start + CHUNK, n)]) for start in starts])

@@ -50,8 +50,8 @@ class UncertaintyBuffer(Buffer):
 
     Images are not moved: `_row` has the storage row of each slot, and only new images are written.
 
-    A subclass may change `refresh` and `smoothing` during a run. If it replaces `scorer` or `selection`, its state
-    methods restore which one; otherwise a run starts again after a stop.
+    A subclass may change `refresh` and `smoothing` during a run. Its state methods restore its `scorer` and `selection`
+    if it replaces them; a run whose subclass does not define both methods starts again after a stop.
 
     Args:
         size, image_shape, device, seed: see `Buffer`.
@@ -66,8 +66,6 @@ class UncertaintyBuffer(Buffer):
     """
 
     _spare_rows = 1  # See `ucl.buffers.image_rows`.
-    scorer: Scoring
-    selection: Selection
     refresh: float
     smoothing: float
     _slots: dict[int, np.ndarray]  # slots of each class, in the order in which the classes came

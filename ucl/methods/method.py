@@ -44,7 +44,7 @@ class Method(ABC):
 
     AUGMENTATIONS = ("augment", "augment_memory")
 
-    # The attributes that `state_dict` returns or that never change, for `ucl.listeners.hidden_state`.
+    # What `state_dict` returns and what never changes. `ucl.listeners.hidden_state` reads this list.
     draw: np.random.Generator
     _lr: float
     _step: Graphed
@@ -130,10 +130,7 @@ class Method(ABC):
 
     def with_replay(self, batch: Batch, buffer: Buffer | None) -> tuple[Tensor, Tensor]:
         """Images and labels of a batch, followed by those of `replay`."""
-        replay = self.replay(batch, buffer)
-        if replay is None:
-            return batch.images, batch.labels
-        return torch.cat([batch.images, replay[0]]), torch.cat([batch.labels, replay[1]])
+        return joined(batch.images, batch.labels, *(self.replay(batch, buffer) or ()))
 
     def descend(self, model: Network, loss: Tensor) -> None:
         """Update all weights by one step of SGD along the gradient of a loss, a tensor without dimensions."""
@@ -143,6 +140,13 @@ class Method(ABC):
         """Descend along the gradient of the mean cross-entropy of images (N, C, H, W) and labels (N,)."""
         descend(model, gradient_of(model, images, labels), lr)
         return None
+
+
+def joined(images: Tensor, labels: Tensor, *replay: Tensor) -> tuple[Tensor, Tensor]:
+    """Images and labels, followed by the images and labels of a memory batch; `replay` may be empty."""
+    if not replay:
+        return images, labels
+    return torch.cat([images, replay[0]]), torch.cat([labels, replay[1]])
 
 
 def gradient_of(model: Network, images: Tensor, labels: Tensor) -> list[Tensor]:

@@ -11,7 +11,7 @@ from torch import Tensor
 from ucl.buffers import Buffer
 from ucl.fields import check_fields
 from ucl.machine.cuda_graphs import restore
-from ucl.methods.method import descend, gradients_of
+from ucl.methods.method import descend, gradients_of, joined
 from ucl.methods.replay import ExperienceReplay
 from ucl.models import Network
 from ucl.models.passes import losses_of
@@ -50,10 +50,9 @@ class MIR(ExperienceReplay):
     def step(self, lr: float, model: Network, images: Tensor, labels: Tensor, *candidates: Tensor) -> Tensor | None:
         """Make a step of `ExperienceReplay`; `candidates` are images and labels of memory samples, or empty."""
         if candidates:
-            others, their_labels = candidates
-            increase = self.loss_increase(model, images, labels, others, their_labels)
-            chosen = increase.topk(min(len(labels), len(their_labels))).indices
-            images, labels = torch.cat([images, others[chosen]]), torch.cat([labels, their_labels[chosen]])
+            increase = self.loss_increase(model, images, labels, *candidates)
+            chosen = increase.topk(min(len(labels), len(increase))).indices
+            images, labels = joined(images, labels, *(part[chosen] for part in candidates))
         return super().step(lr, model, images, labels)
 
     def loss_increase(

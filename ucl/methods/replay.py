@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ucl.buffers import Buffer
 from ucl.fields import check_fields
-from ucl.methods.method import Method, descend, gradient_of
+from ucl.methods.method import Method, descend, gradient_of, joined
 from ucl.models import Network
 from ucl.streams import Batch
 
@@ -61,11 +61,9 @@ class AGEM(Method):
         return self.drawn(self._reference_batch or len(batch), batch.task, buffer)
 
     def update(self, model: Network, batch: Batch, buffer: Buffer | None) -> None:
-        replay = self.replay(batch, buffer)
-        learnt = batch.images, batch.labels
-        if replay is not None and self._projected == "replay":
-            learnt = torch.cat([learnt[0], replay[0]]), torch.cat([learnt[1], replay[1]])
-        self._step(model, *learnt, *(replay or ()))
+        replay = self.replay(batch, buffer) or ()
+        learnt = joined(batch.images, batch.labels, *(replay if self._projected == "replay" else ()))
+        self._step(model, *learnt, *replay)
 
     def step(self, lr: float, model: Network, images: Tensor, labels: Tensor, *replay: Tensor) -> None:
         """Descend along the projected gradient; `replay` has the images and labels of a memory batch, or is empty."""
