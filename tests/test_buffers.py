@@ -434,14 +434,3 @@ def test_replay_draws_every_eligible_image_equally_often(memory, exclude_task):
         often.update(positions_in(buffer.sample(4, exclude_task, draw)[0]))
     assert set(often) == set(eligible)
     assert uniform([often[p] for p in eligible], times, 4) > 0.001
-
-
-@pytest.mark.parametrize("name", ["class-balanced", "redrawn"])
-@pytest.mark.parametrize("batch_size", [1, 7, 20])
-def test_balanced_memories_are_balanced_at_the_end_of_a_blurry_stream(name, batch_size):
-    """Class 0 has most of the stream, and the last class comes late; each class has its share of the memory."""
-    draw = np.random.default_rng(0)
-    labels = [*draw.choice(4, 300, p=[0.7, 0.1, 0.1, 0.1]), *draw.choice(5, 100, p=[0.5, 0.1, 0.1, 0.1, 0.2])]
-    buffer = take_in(MEMORIES[name](20, 3), batches_of([int(c) for c in labels], batch_size, without_a_task))
-    counts = np.bincount(buffer.labels, minlength=5)
-    assert counts.sum() == 20 and counts.max() - counts.min() <= (1 if name == "redrawn" else 2)

@@ -380,10 +380,7 @@ def test_the_precision_of_scoring_is_recorded_and_leaves_the_first_task_as_it_is
     ("fields", "how", "name"),
     [
         *((dict(), dict(device=device), "device") for device in ("cuda:99", "gpu", "")),
-        *(
-            (dict(memory_size=3, **policy), dict(), "memory_size")
-            for policy in (dict(), dict(population="rainbow"), dict(method="agem", population="class-balanced"))
-        ),
+        (dict(memory_size=3), dict(), "memory_size"),
         (dict(dataset="stamps.npz"), dict(), "dataset"),  # too small for the network
         (dict(dataset="nothing.npz"), dict(), "dataset"),
     ],
@@ -397,12 +394,6 @@ def test_what_cannot_run_is_refused_in_one_line_before_the_run(small, fields, ho
         ucl.run(small.replace(**fields), **{"device": "cpu", **how})
     assert refusal.value.name == name and "\n" not in str(refusal.value)
     assert [path.name for path in tmp_path.iterdir()] == ["stamps.npz"]
-
-
-@pytest.mark.parametrize("how", [dict(population="reservoir"), dict(population="gss"), dict(method="agem")])
-def test_a_memory_without_quotas_may_be_smaller_than_the_classes(small, how):
-    record = ucl.run(small.replace(memory_size=3, **how), device="cpu", progress=False)
-    assert len(record.memory["position"]) == 3
 
 
 def test_progress_is_shown_when_asked_for_and_else_not_a_word(small, capfd):

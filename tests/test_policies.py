@@ -343,16 +343,6 @@ def test_gss_is_the_authors_algorithm(model):
     assert buffer.values["similarity"].tolist() == pytest.approx([s for _, _, s in memory], abs=1e-4)
 
 
-def test_a_gradient_leaves_the_network_as_it_was(model):
-    before = {name: values.clone() for name, values in model.state_dict().items()}
-    gradient = gradients.evaluation_gradient(model, images_at(range(6)), torch.arange(6) % N_CLASSES)
-    assert gradient.double().tolist() == pytest.approx(
-        naive_gradient(model, images_at(range(6)), np.arange(6) % N_CLASSES).tolist(), abs=1e-5
-    )
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-    assert all(weight.grad is None for weight in model.parameters())
-
-
 @given(weights=st.lists(st.sampled_from([0.0, 0.1, 0.5]), min_size=1, max_size=9), data=st.data())
 def test_slots_are_drawn_once_each_and_those_without_weight_last(weights, data):
     n = data.draw(st.integers(0, len(weights)))
@@ -360,10 +350,6 @@ def test_slots_are_drawn_once_each_and_those_without_weight_last(weights, data):
     assert len(set(drawn)) == len(drawn) == n
     n_drawable = sum(w > 0 for w in weights)
     assert all(weights[i] > 0 for i in drawn[:n_drawable])
-
-
-def test_weights_of_slots_are_zero_for_the_least_similar():
-    assert gradients.slot_weights(np.array([0.5, -0.5, 0.0])).tolist() == pytest.approx([1 / 1.01, 0, 0.5 / 1.01])
 
 
 # --- at a task's end ---
