@@ -135,7 +135,8 @@ def check_dropout(config: Config, model: Network, name: str) -> None:
         InputError: it has none.
     """
     if config.uses_scores and score_row(config.score).dropout_passes and not model.dropout_rate:
-        raise InputError("score", config.score, f"needs a network with dropout; add a dropout layer to {name}")
+        reason = f"needs a network with dropout, and {name} has no dropout layer; add one"
+        raise InputError("score", config.score, reason)
 
 
 def build_method(config: Config, model: Network, graphs: bool | None = None) -> Method:
