@@ -231,16 +231,10 @@ def test_a_run_with_further_tests_counts_once():
 USER_SCORE = "my_uncertainty_scores_for_lesions:spread_of_top_probability_over_views(power=0.5)"
 
 
-@pytest.mark.parametrize("picture", ["accuracy", "forgetting", "classes", "memory"])
+@pytest.mark.parametrize("picture", ["tasks", "accuracy", "forgetting", "classes", "memory"])
 def test_the_long_name_of_a_user_score_leaves_room_for_the_axes(picture):
     records = [replace(r, config=r.config.replace(score=USER_SCORE)) for r in records_of(["BI bottom"], (0, 1, 2))]
     figure = ucl.plot([*records, *records_of(["ER"], (0, 1, 2))], picture)
     assert_readable(figure)
-    assert min(ax.get_position().width * figure.get_figwidth() for ax in figure.axes) > 1  # inches
-
-
-def test_a_long_name_is_wrapped_above_its_matrix():
-    record = record_of("ER")
-    record.config = record.config.replace(population="uncertainty", score="package_of_mine.scores:spread_of_views")
-    title = ucl.plot(table_of([record]), "tasks").axes[0].get_title()
-    assert max(map(len, title.split("\n"))) <= 40 and title.count("\n") >= 2
+    if picture != "tasks":  # whose matrices are small
+        assert min(ax.get_position().width * figure.get_figwidth() for ax in figure.axes) > 1  # inches

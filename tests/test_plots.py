@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -272,10 +271,9 @@ def test_different_names_have_different_texts_of_at_most_some_length(names, leng
     ("names", "texts"),
     [
         (BLOOD_CELLS[1:3], ["eosinophil", "immature granulocytes…"]),
-        (TUMOURS[:3:2], ["squamou…well differen…", "squamou…poorly differ…"]),
-        (TUMOURS[3:5], ["squamou…lung, stage I", "squamou…lung, stage II"]),
-        (["a" * 30 + "b" * n for n in range(2)] + ["c"] * 2, [f"aaaaaaa…{'a' * 14}", f"aaaaaaa…{'a' * 13}b", "c", "c"]),
-        ([f"{'a' * 40}{c}{'b' * 40}" for c in "aab"], ["aaaaaaa…aaaaaaaabbbbb…"] * 2 + ["aaaaaaa…aaaaaaabbbbbb…"]),
+        (TUMOURS[:3:2], ["squam…l differentiated", "squam…y differentiated"]),
+        (["a" * 30 + "b" * n for n in range(2)] + ["c"] * 2, [f"aaaaa…{'a' * 16}", f"aaaaa…{'a' * 15}b", "c", "c"]),
+        ([f"{'a' * 40}{c}{'b' * 40}" for c in "aab"], [f"{'a' * 17}… (1)"] * 2 + [f"{'a' * 17}… (2)"]),
     ],
 )
 def test_names_that_are_cut_show_where_they_differ(names, texts):
@@ -324,31 +322,6 @@ def test_a_legend_of_names_in_several_lines_fits_and_leaves_room_for_the_axes(na
     assert legend_of(figure) == names
     assert_readable(figure)
     assert wide(ax) > 2
-
-
-def test_long_names_and_titles_leave_axes_and_images_their_size():
-    long, short = [plots.memory_samples({title: pictures(10)}).subfigs[0] for title in (", ".join(TUMOURS), "few")]
-    for part in (long, short):
-        part.figure.canvas.draw()
-    assert wide(long.axes[0]) == pytest.approx(wide(short.axes[0]), rel=0.05)
-    figure = CROWDED["tumours over time"]()
-    figure.canvas.draw()
-    assert wide(figure.axes[0]) > 2
-
-
-def test_names_have_the_characters_of_further_installed_fonts(tmp_path, monkeypatch):
-    """A font that comes with matplotlib has a character that the default font lacks."""
-
-    def draw():
-        for figure in of_classes(["\ue000", *DIGITS]):
-            plots.save(figure, tmp_path / "figure.png")
-
-    with pytest.warns(UserWarning, match="Glyph 57344 .* missing from (current )?font"):  # "current" in matplotlib 3.8
-        draw()
-    monkeypatch.setitem(plots.STYLE, "font.family", ["sans-serif", "STIXNonUnicode"])
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        draw()
 
 
 @pytest.mark.parametrize("name", ["a$b$c", "$\\frac$ x"])
@@ -731,17 +704,6 @@ def test_thin_lines_of_top_k_have_a_contrast_of_three_with_white(score):
     """3:1 is the least contrast of WCAG 2.1 for lines and marks; dotted lines have less ink than solid ones."""
     luminance = ((lab(plots.color(f"{score} top"), "all cones")[0] + 16) / 116) ** 3
     assert 1.05 / (luminance + 0.05) > 3
-
-
-def test_a_line_under_that_of_finetune_is_visible():
-    """A-GEM's line often is there. It is solid under open dashes, and its larger dots show as a rim."""
-    records = [record_of(label, accuracy=0 * np.array(HAND_MADE)) for label in ("A-GEM", "Finetune")]
-    for ax in plots.accuracy_over_stream(records).axes:
-        under, upon = ax.lines
-        assert (under.get_label(), upon.get_label()) == ("A-GEM", "Finetune")
-        assert under.get_linestyle() == "-" != upon.get_linestyle()
-        assert under.get_markersize() > upon.get_markersize()
-        assert not under.get_clip_on() and under.get_zorder() > ax.spines["bottom"].get_zorder()  # at 0 %, on the axis
 
 
 # Machado, Oliveira & Fernandes (2009), severity 1: linear RGB as seen without one kind of cone.

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import textwrap
+from collections.abc import Sequence
+
 import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -12,9 +17,11 @@ from ucl.evidence.effects import ALL_STREAMS
 from ucl.evidence.hypotheses import MARGINS
 from ucl.evidence.leaderboard import AT_EQUAL_SECONDS
 from ucl.plots import rows
-from ucl.plots.style import COLORS, WIDTH, color, legend, styled
+from ucl.plots.style import COLORS, WIDTH, color, legend, styled, widest
 
 _MARKERS = {"everything rescored": ("o", True), "refresh=2": ("o", False), "published settings": ("s", True)}
+_SMALL = 7.0  # points
+_SCREEN = 9.0  # inches: a figure that is higher does not fit a screen
 
 
 @styled
@@ -28,18 +35,68 @@ def forest(effects: pd.DataFrame) -> Figure:
         effects: see `ucl.report.results.effects`; of one comparator. If it has a column `name`, that
             names the rows.
     """
-    tail, named = f" from {' and '.join(effects['comparator'].unique())}", "name" in effects
+    named = "name" in effects
+    names = effects["name"] if named else effects["label"].str.split(" ").str[0]
+    reach = _reach_of(effects) if named else rows.REACH
+    texts = [textwrap.fill(f"{name}, n={n}", 32) for name, n in zip(names, effects["n"], strict=True)]
+    lines = max((text.count("\n") + 1 for text in texts), default=1)
+    width = min(7.0, max(WIDTH, 5 + widest(texts, _SMALL)))
+    figure, axes = plt.subplots(1, 2, figsize=(width, 1), sharey=True)
+    y, ticks, streams = 0.0, [], []
+    effects = effects.assign(text=texts)
+    for stream, group in effects.groupby(["dataset", "memory_size"], sort=False, dropna=False):
+        streams.append(rows.stream_name(*stream))
+        indices = group.groupby(["label", "setting"], sort=False).ngroup()
+        n_rows = indices.max() + 1
+        height = max(n_rows, len(streams[-1].splitlines()) / lines)  # a name needs space, too
+        for row, row_y in zip(group.to_dict("records"), y + (height - n_rows) / 2 + indices):
+            ax = axes["AF".index(row["metric"])]
+            rows.interval(ax, row_y, row, reach, color(row["label"]), *_MARKERS.get(row["setting"], ("o", True)))
+            if pd.notna(row.get("published")):
+                ax.plot(row["published"], row_y, "D", color="black", mfc="none", ms=4, alpha=0.7)
+            if row["metric"] == "F":
+                _text_of_row(ax, row_y, row["text"])
+        ticks.append(y + (height - 1) / 2)
+        y += height + 0.8
+        for ax in axes:
+            ax.axhline(y - 0.9, color="0.85", lw=0.8)
+    figure.set_figheight(1 + 0.155 * lines * y)
+    _finish(axes, reach, " and ".join(effects["comparator"].unique()), ticks, streams, y - 0.4)
     if named:
-        figure = rows.differences_by_stream(effects, _MARKERS, rows.reach_of(effects), tail)
         figure.suptitle("paired differences: mean and 95 % interval", fontsize="medium")
-        return figure
-    figure = rows.differences_by_stream(
-        effects.assign(name=effects["label"].str.split(" ").str[0]), _MARKERS, rows.REACH, tail
-    )
-    settings = list(dict.fromkeys(effects["setting"]))
-    handles = [*(rows.mark(*_MARKERS[setting]) for setting in settings), rows.paper_mark()]
-    legend(figure, handles, [*settings, "the paper"])
+    else:
+        settings = list(dict.fromkeys(effects["setting"]))
+        handles = [*(rows.mark(*_MARKERS[setting]) for setting in settings), rows.paper_mark()]
+        legend(figure, handles, [*settings, "the paper"])
     return figure
+
+
+def _reach_of(effects: pd.DataFrame) -> float:
+    """The points to show on either side of 0: enough for all means, and for intervals up to `rows.REACH`."""
+    largest = effects[["mean", "low", "high"]].abs().max()
+    return float(np.nanmax([min(rows.REACH, largest.max()), 1.15 * largest["mean"]]))
+
+
+def _text_of_row(ax: Axes, y: float, text: str) -> None:
+    ax.annotate(text, (1.03, y), xycoords=("axes fraction", "data"), va="center", fontsize=_SMALL)
+
+
+def _finish(
+    axes: Sequence[Axes], reach: float, comparator: str, ticks: Sequence[float], names: Sequence[str], bottom: float
+) -> None:
+    """Label the panels of differences in A and F and their rows, and draw the line of no difference."""
+    # A lower F is not always better: a network that learns less has less to forget.
+    for ax, metric, sides in zip(axes, "AF", ("better: right", "left: more retained,\nor less learnt"), strict=True):
+        text = textwrap.fill(f"difference in {metric} from {comparator} [points]", 30) + f"\n({sides})"
+        ax.axvline(0, color="black", lw=0.8)
+        ax.set_xlim(-reach - 2, reach + 2)
+        ax.set_xlabel(text, fontsize=_SMALL)
+        ax.tick_params(axis="y", length=0)
+        if ax.figure.bbox.height > _SCREEN * ax.figure.dpi:  # repeated above the panel
+            ax.set_title(text, fontsize=_SMALL)
+            ax.tick_params(axis="x", top=True, labeltop=True)
+    axes[0].set_yticks(ticks, names)
+    axes[0].set_ylim(bottom, -0.8)
 
 
 @styled
@@ -93,7 +150,7 @@ def leaderboard(gaps: pd.DataFrame) -> Figure:
     at_seconds = (gaps["comparator"] == AT_EQUAL_SECONDS) & (gaps["updates"] > 1)  # with 1 it is the same comparison
     shown = gaps[(gaps["comparator"] == "CBR") | at_seconds]
     by_a = shown[(shown["metric"] == "A") & (shown["comparator"] == "CBR")].sort_values("mean", ascending=False)
-    policies, reach = list(by_a["policy"]), rows.reach_of(shown)
+    policies, reach = list(by_a["policy"]), _reach_of(shown)
     with_both = set(shown.loc[shown["comparator"] == AT_EQUAL_SECONDS, "policy"])
     figure, axes = plt.subplots(1, 2, figsize=(WIDTH, 0.9 + 0.22 * len(policies)), sharey=True)
     for row in shown.to_dict("records"):
@@ -105,8 +162,8 @@ def leaderboard(gaps: pd.DataFrame) -> Figure:
         y = policies.index(row["policy"]) + offset
         rows.interval(axes["AF".index(row["metric"])], y, row, reach, _GROUPS[group], "o", filled)
     for y, n in enumerate(by_a["n"]):
-        rows.text_of_row(axes[1], y, f"n={n}")
-    rows.finish_differences(axes, reach, " from CBR", range(len(policies)), policies, max(len(policies), 1) - 0.4)
+        _text_of_row(axes[1], y, f"n={n}")
+    _finish(axes, reach, "CBR", range(len(policies)), policies, max(len(policies), 1) - 0.4)
     handles = [Line2D([], [], color=shade, lw=3) for shade in _GROUPS.values()]
     handles += [rows.mark("o", True), rows.mark("o", False)]
     legend(figure, handles, [*_GROUPS, "at equal updates", "at equal seconds"])

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-import os
-import re
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -132,9 +130,9 @@ def plain(text: str) -> str:
 def shortened(names: Sequence[str], length: int = 22) -> list[str]:
     """The names of one figure, each in at most `length` characters; different names stay different.
 
-    A longer name is cut and ends in an ellipsis. Names that would be cut to the same text show what follows their
-    common beginning: "squamou…well differen…". If two texts are still the same, the number of the name among the
-    different names is added: "squamous cell car… (3)".
+    A longer name is cut and ends in an ellipsis. Names that would be cut to the same text show their beginning and end:
+    "squam…l differentiated". If two texts are still the same, they end in the number of the name among the different
+    names: "squamous cell carc… (3)".
 
     Args:
         names: (N,); the same name may come several times.
@@ -144,37 +142,17 @@ def shortened(names: Sequence[str], length: int = 22) -> list[str]:
         (N,), not yet `plain`.
     """
     distinct = list(dict.fromkeys(names))
-    texts = {name: _cut(name, length) for name in distinct}
-    for _ in range(5):  # what distinguishes the names of one group may be the same in another group
-        for group in _same(texts):
-            shared = len(os.path.commonprefix(group))  # noqa: RUF071 (of characters)
-            texts |= {name: _cut(name, length, shared) for name in group}
-    for group in _same(texts):
-        for name in group:
-            ending = f" ({distinct.index(name) + 1})"
-            texts[name] = _cut(name, length - len(ending)) + ending
+
+    def cut(name: str, ending: str = "") -> str:
+        return name if len(name) <= length else f"{name[: length - 1 - len(ending)].rstrip()}…{ending}"
+
+    texts = {name: cut(name) for name in distinct}
+    ends = {name: name[-(3 * length // 4) :] for name in distinct}
+    numbers = {name: f" ({number})" for number, name in enumerate(distinct, 1)}
+    for endings in (ends, numbers):
+        n_names = Counter(texts.values())
+        texts |= {name: cut(name, endings[name]) for name in distinct if n_names[texts[name]] > 1}
     return [texts[name] for name in names]
-
-
-def _same(texts: Mapping[str, str]) -> list[list[str]]:
-    """The groups of names that have the same text."""
-    groups: dict[str, list[str]] = {}
-    for name, text in texts.items():
-        groups.setdefault(text, []).append(name)
-    return [group for group in groups.values() if len(group) > 1]
-
-
-def _cut(name: str, length: int, shared: int = 0) -> str:
-    """A name in at most `length` characters: its beginning and, after the first `shared` characters, what follows."""
-    if len(name) <= length:
-        return name
-    if not shared:
-        return f"{name[: length - 1].rstrip()}…"
-    head = length // 3
-    room = length - head - 1
-    begun = re.search(rf"\w{{0,{room // 2}}}$", name[:shared])  # the word in which the names first differ
-    start = min(shared - len(begun[0] if begun else ""), len(name) - room)
-    return f"{name[:head].rstrip()}…{_cut(name[max(head, start) :].lstrip(), room)}"
 
 
 def widest(texts: Iterable[str], size: float) -> float:
