@@ -19,10 +19,9 @@ from ucl.streams.pixels import empty_images
 
 SPLITS = ("train", "test", "val")
 """The names of the splits. The training and test splits are required."""
-ARRAYS = (*(f"{split}_{part}" for split in SPLITS for part in ("images", "labels")), "classes")
-"""The names of the arrays in an .npz with MedMNIST's layout."""
-PATIENTS = tuple(f"{split}_patients" for split in SPLITS)
-"""The names of further arrays there, with a patient for each image: a whole number or a text."""
+_SETS = tuple(f"{split}_{part}" for split in SPLITS for part in ("images", "labels"))
+ARRAYS = (*_SETS, "classes", *(f"{split}_patients" for split in SPLITS))
+"""The names of the arrays in an .npz: MedMNIST's, and those of a patient (a whole number or a text) for each image."""
 _log = logging.getLogger(__name__)
 _LEVELS = np.arange(256) / 255
 
@@ -92,7 +91,7 @@ class ImageDataset:
         They also identify the patients of the training images, if these are known: a stream depends on them.
         """
         digest = hashlib.sha256()
-        for key in (*ARRAYS[:-1], "train_patients"):
+        for key in (*_SETS, "train_patients"):
             if (array := getattr(self, key)) is not None:
                 digest.update(f"{key}{array.shape}".encode())
                 for start in range(0, len(array), 1024):  # In blocks: an array in a file may be larger than memory.
@@ -108,9 +107,9 @@ def as_dataset(name: str, arrays: Mapping[str, Any], folder: Path, class_names: 
 
     Args:
         name: name of the data set.
-        arrays: some of `ARRAYS` and `PATIENTS`, and `train_files`. Images are (N, H, H), (N, H, H, 1) or (N, H, H, 3),
-            uint8. Labels are (N,) or (N, 1), whole numbers from 0, or texts, which name the classes. Patients are (N,)
-            or (N, 1), whole numbers or texts, for all splits or none. Texts are compared in their form NFC.
+        arrays: some of `ARRAYS`, and `train_files`. Images are (N, H, H), (N, H, H, 1) or (N, H, H, 3), uint8. Labels
+            are (N,) or (N, 1), whole numbers from 0, or texts, which name the classes. Patients are (N,) or (N, 1),
+            whole numbers or texts, for all splits or none. Texts are compared in their form NFC.
         folder: where copies of images that are large compared with the memory are stored, in a temporary file.
         class_names: for labels that are numbers, without "classes": names that are used if there are as many as
             classes. Otherwise the names are the numbers.
@@ -119,7 +118,8 @@ def as_dataset(name: str, arrays: Mapping[str, Any], folder: Path, class_names: 
         ValueError: an array is absent, has another type or shape, or does not fit the others; a label is out of range;
             a class has no training or no test images; or a patient is in two splits.
     """
-    checked: dict[str, Any] = {key: value for key, value in arrays.items() if key not in (*ARRAYS, *PATIENTS)}
+    checked: dict[str, Any] = {}
+    files = arrays.get("train_files")
     splits = [split for split in SPLITS if split == "train" or any(key.startswith(f"{split}_") for key in arrays)]
     patients: dict[str, np.ndarray] = {}
     for split in splits:
@@ -151,6 +151,7 @@ def as_dataset(name: str, arrays: Mapping[str, Any], folder: Path, class_names: 
             np.take(images, np.flatnonzero(chosen_N), 0, out=copies, mode="clip")
             checked |= {f"{split}_images": copies, f"{split}_labels": labels[chosen_N]}
             patients[split] = members[chosen_N]
+        files = None if files is None else files[~test_N]
     if numbers_of:
         checked |= {f"{s}_patients": np.array([numbers_of[p] for p in patients[s].tolist()]) for s in splits}
     if dark := [split for split in splits if all(image.max() < 128 for image in checked[f"{split}_images"])]:
@@ -172,7 +173,7 @@ def as_dataset(name: str, arrays: Mapping[str, Any], folder: Path, class_names: 
         absent = [classes[c] for label, c in numbers.items() if label not in present]
         fine = split == "val" or not absent
         _require(fine, f"has no {split} images of {first_of(absent)}; give each class training and test images")
-    return ImageDataset(name, classes, **checked)
+    return ImageDataset(name, classes, train_files=None if files is None else tuple(files.tolist()), **checked)
 
 
 def _composed(values: np.ndarray) -> np.ndarray:

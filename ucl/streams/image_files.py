@@ -9,7 +9,6 @@ import logging
 import os
 import re
 import zipfile
-from itertools import compress, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 from unicodedata import normalize
@@ -18,8 +17,8 @@ import numpy as np
 
 from ucl.errors import first_of, one_line
 from ucl.machine.available import available_bytes, in_gib
-from ucl.streams.held_out import held_out, numbers_of_patients
-from ucl.streams.image_dataset import ARRAYS, PATIENTS, SPLITS
+from ucl.streams.held_out import numbers_of_patients
+from ucl.streams.image_dataset import ARRAYS, SPLITS
 from ucl.streams.pixels import IMAGE_FILES, decode
 
 _LIKE_SPLITS = {"train", "training", "test", "testing", "val", "valid", "validation"}
@@ -51,7 +50,7 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
             reason = f"its arrays need {in_gib(needed)} of memory, and {in_gib(available)} are available here"
             raise ValueError(f"{reason}: a function of yours can return arrays of numpy.load(file, mmap_mode='r')")
         with np.load(path, allow_pickle=False) as npz:
-            return {key: npz[key] for key in (*ARRAYS, *PATIENTS) if key in npz.files}
+            return {key: npz[key] for key in ARRAYS if key in npz.files}
     except Exception as error:  # A damaged file can raise any error.
         advice = "give an .npz of plain arrays, no Python objects; if it was downloaded, delete it to download it again"
         raise ValueError(f"can't be read ({one_line(error)}); {advice}") from error
@@ -114,7 +113,7 @@ def samples_in(root: Path) -> tuple[list[str], dict[str, list[Sample]]]:
 
 
 def read_folder(root: Path, size: int, data_folder: Path) -> dict[str, Any]:
-    """The arguments of `ImageDataset`, but for its name, from a folder of image files, see `ucl.datasets.load`.
+    """Arrays for `as_dataset` from a folder of image files, see `ucl.datasets.load`.
 
     Args:
         root: the folder.
@@ -125,31 +124,22 @@ def read_folder(root: Path, size: int, data_folder: Path) -> dict[str, Any]:
         ValueError: an image can't be read, or the folders are not such classes, splits and patients.
     """
     classes, samples = samples_in(root)
-    numbers = numbers_of_patients({split: [sample.patient for sample in part] for split, part in samples.items()})
-    if "test" not in samples:
-        everything = samples["train"]
-        labels = np.array([classes[sample.label] for sample in everything])
-        is_test = held_out(labels, np.array([sample.patient for sample in everything]) if numbers else None)
-        samples["train"], samples["test"] = (list(compress(everything, chosen)) for chosen in (~is_test, is_test))
+    patients = {split: [sample.patient for sample in part] for split, part in samples.items()}
+    numbers = numbers_of_patients(patients)  # before the images, because reading them takes long
     items = {split: (len(part), ((str(s.file), s.file, s.label) for s in part)) for split, part in samples.items()}
     arrays = decode(str(root), items, size, data_folder)
-    arrays |= {f"{split}_labels": np.array(arrays[f"{split}_labels"]) for split in samples}
     if numbers:
-        arrays |= {f"{split}_patients": np.array([s.patient for s in part]) for split, part in samples.items()}
+        arrays |= {f"{split}_patients": names for split, names in patients.items()}
         note = f"a folder in a class folder is a patient ({first_of(list(numbers))}), whose images are all in one split"
         _log.info("%s: %s", root.name, note)
-    files = tuple(sample.file.relative_to(root).as_posix() for sample in samples["train"])
-    return {**arrays, "classes": np.array(classes), "train_files": files}
+    arrays["train_files"] = [sample.file.relative_to(root).as_posix() for sample in samples["train"]]
+    return {key: np.asanyarray(values) for key, values in {**arrays, "classes": classes}.items()}
 
 
 def _folders_in(folder: Path) -> dict[str, Path]:
     """The sub-folders by their names, sorted, without hidden ones."""
-    paths = (path for path in folder.iterdir() if path.is_dir() and not _is_hidden(path.name))
-    named = sorted((normalize("NFC", path.name), path) for path in paths)
-    if doubled := [name for (name, _), (other, _) in pairwise(named) if name == other]:
-        reason = f"{folder} has several folders with the name {first_of(doubled)}, in different Unicode forms"
-        raise ValueError(f"{reason}; move their images into one")
-    return dict(named)
+    folders = {normalize("NFC", path.name): path for path in folder.iterdir() if path.is_dir()}
+    return {name: folders[name] for name in sorted(folders) if not _is_hidden(name)}
 
 
 def _files_in(folder: Path) -> list[Path]:

@@ -39,10 +39,9 @@ def read(path: str, folder: Path, image_size: int | None = None) -> tuple[dict[s
         image_size: pixels per side of the images of a data set, see `ucl.streams.pixels.decode`.
 
     Returns:
-        Images, labels and patients for `as_dataset`, and names as `features["label"].names` or `classes` of a data set
-        gives them; none if its labels are not its `targets`, its `class_to_idx` has other numbers, or it has a
-        `target_transform` and no `targets`. Images that the function returns as an array are passed on unchanged,
-        including a `numpy.memmap`.
+        Images, labels and patients for `as_dataset`, and the names of the classes as `features["label"].names` or
+        `classes` of a data set gives them; none if it has a `target_transform`. An array of images is passed on
+        unchanged, including a `numpy.memmap`.
 
     Raises:
         InputError, ValueError: the function raised an error, or returned something else.
@@ -50,35 +49,23 @@ def read(path: str, folder: Path, image_size: int | None = None) -> tuple[dict[s
     from ucl.machine.determinism import seeded_draws  # Imported here because torch takes two seconds.
 
     with seeded_draws(0, "cpu"):
-        return _read(path, folder, image_size)
-
-
-def _read(path: str, folder: Path, image_size: int | None) -> tuple[dict[str, np.ndarray], list[str]]:
-    parts = _parts(user_objects.call("dataset", path, user_objects.find("dataset", path, "")))
-    arrays: dict[str, Any]
-    if all(isinstance(part, tuple) for part in parts.values()):
-        arrays = {}
-        for split, part in parts.items():
-            arrays |= zip((f"{split}_images", f"{split}_labels", f"{split}_patients"), map(np.asanyarray, part))
-    else:
-        sets = {s: list(zip(*part, strict=True)) if isinstance(part, tuple) else part for s, part in parts.items()}
-        for data in sets.values():
-            _open_unchanged(data)
-        items = {split: (len(data), _items(path, data)) for split, data in sets.items()}
-        arrays = decode(path, items, image_size, folder)
+        parts = _parts(user_objects.call("dataset", path, user_objects.find("dataset", path, "")))
+        arrays: dict[str, Any] = {}
+        if all(isinstance(part, tuple) for part in parts.values()):
+            for split, part in parts.items():
+                arrays |= zip((f"{split}_images", f"{split}_labels", f"{split}_patients"), map(np.asanyarray, part))
+        else:
+            sets = {s: list(zip(*part, strict=True)) if isinstance(part, tuple) else part for s, part in parts.items()}
+            for data in sets.values():
+                _open_unchanged(data)
+            items = {split: (len(data), _items(path, data)) for split, data in sets.items()}
+            arrays = decode(path, items, image_size, folder)
     arrays |= {key: _values(key, values) for key, values in arrays.items() if not key.endswith("_images")}
-    names = {split: _class_names(part, arrays[f"{split}_labels"]) for split, part in parts.items()}
-    all_names = [given for split_names in names.values() for given in split_names]
-    differ = any(a != b for pair in combinations(all_names, 2) for a, b in zip(*pair))
+    names = [given for part in parts.values() for given in _class_names(part)]
+    differ = any(a != b for pair in combinations(names, 2) for a, b in zip(*pair))
     if differ and arrays["train_labels"].dtype.kind != "U":
         raise ValueError("the numbers of the classes of its data sets differ; give all the same")
-    # Sorted as texts, the folder "10" comes before "2": its number in a torchvision data set is not 10.
-    numbers = [[int(name) for name in given if name.isdecimal()] for given in all_names]
-    is_named = all(given and all(given) for given in names.values())
-    if not is_named and any(given != sorted(given) for given in numbers):
-        raise ValueError("its classes are named by other numbers than its labels; give names or numbers in all splits")
-    longest = max(names["train"], key=len, default=[])
-    return arrays, longest[: len(np.unique(arrays["train_labels"]))]
+    return arrays, max(names, key=len, default=[])
 
 
 def _parts(returned: Any) -> dict[str, Any]:
@@ -147,27 +134,15 @@ def _values(key: str, given: Any) -> np.ndarray:
     return np.array(values)
 
 
-def _class_names(part: Any, labels: np.ndarray) -> list[list[str]]:
-    """The class names that a data set, or each one within it, gives; none if they are for other numbers than labels."""
-    names, targets = _names_and_targets(part)
-    pairs = zip(targets, labels.ravel().tolist())
-    return names if all(target is None or target == label for target, label in pairs) else []
-
-
-def _names_and_targets(part: Any) -> tuple[list[list[str]], list[Any]]:
-    """The class names of the data sets within a data set, and for each item the number that they name, if known."""
-    if hasattr(part, "indices") and hasattr(part, "dataset"):  # a Subset of torch
-        names, targets = _names_and_targets(part.dataset)
-        return names, [targets[i] for i in part.indices]
-    if hasattr(part, "datasets") and hasattr(part, "cumulative_sizes"):  # a ConcatDataset of torch
-        within = [_names_and_targets(data) for data in part.datasets]
-        return [given for names, _ in within for given in names], [t for _, targets in within for t in targets]
+def _class_names(part: Any) -> list[list[str]]:
+    """The names that a data set, or each one within a Subset or ConcatDataset of torch, gives its labels 0, 1, ..."""
+    if hasattr(part, "indices") and hasattr(part, "dataset"):
+        return _class_names(part.dataset)
+    if hasattr(part, "cumulative_sizes"):
+        return [names for data in part.datasets for names in _class_names(data)]
     features = getattr(part, "features", None)
     label = features.get("label") if isinstance(features, Mapping) else None
-    listed = getattr(label, "names", None) or getattr(part, "classes", None) or []
-    numbers = getattr(part, "class_to_idx", None) or {}
-    fine = isinstance(listed, (list, tuple)) and all(numbers.get(name, c) == c for c, name in enumerate(listed))
-    classes = [normalize("NFC", str(name)) for name in listed] if fine else []
-    if getattr(part, "targets", None) is not None:
-        return [classes], [target.item() if target.size == 1 else target for target in map(np.asarray, part.targets)]
-    return [[] if getattr(part, "target_transform", None) else classes], [None] * len(part)
+    names = getattr(label, "names", None) or getattr(part, "classes", None)
+    if not isinstance(names, (list, tuple)) or getattr(part, "target_transform", None):
+        return []
+    return [[normalize("NFC", str(name)) for name in names]]
