@@ -162,16 +162,6 @@ def test_the_limits_of_blur_are_the_clear_stream(kind):
     assert images_learnt(limit) == images_learnt(clear)
 
 
-def test_a_disjoint_class_comes_in_its_task_only_and_the_others_in_all():
-    stream = ClassIncrementalStream(dataset([60] * 8), 4, seed=4, boundaries="blurry", blur=0.5, disjoint=0.5)
-    assert len(stream.disjoint) == 4
-    for task in stream:
-        n_of = np.bincount(task.host_labels, minlength=8)  # Of 57 per class, 28 are blurred: 7 per task.
-        once = [57 if c in task.classes else 0 for c in range(8)]
-        always = [36 if c in task.classes else 7 for c in range(8)]
-        assert n_of.tolist() == [once[c] if c in stream.disjoint else always[c] for c in range(8)]
-
-
 @kinds
 def test_batches_tell_no_task_where_the_whole_memory_is_replayed(kind):
     config = ucl.Config(n_tasks=5)

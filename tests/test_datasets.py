@@ -1,9 +1,6 @@
 """Data sets: stored data are loaded unchanged, and unusable data are refused with a suggestion."""
 
 import hashlib
-import io
-import pickle
-import tarfile
 import tempfile
 import threading
 import tracemalloc
@@ -26,7 +23,7 @@ from ucl.config import Config
 from ucl.errors import InputError
 from ucl.streams import downloads, image_files, pixels
 from ucl.streams.datasets import ImageDataset, load
-from ucl.streams.downloads import medmnist_sets, sizes_of
+from ucl.streams.downloads import CIFAR, medmnist_sets, sizes_of
 
 FEW = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 RNG = np.random.default_rng(0)
@@ -135,27 +132,20 @@ def test_an_npz_gives_back_what_was_stored(tmp_path, data, shape, dtype, column,
 FAULTS = {
     "no train images": dict(train_images=None),
     "no test labels": dict(test_labels=None),
-    "validation images without labels": dict(val_images=images(2)),
     "float images": dict(train_images=np.zeros((6, 8, 8, 3))),
     "oblong images": dict(train_images=images(6, 8, 9, 3)),
     "four channels": dict(train_images=images(6, 8, 8, 4)),
-    "a number for images": dict(train_images=np.uint8(3)),
-    "no test image": dict(test_images=images(0, 8, 8, 3), test_labels=np.zeros(0, int)),
     "test images of another size": dict(test_images=images(3, 9, 9, 3)),
     "a label too few": dict(train_labels=[0, 1, 2, 0, 1]),
     "float labels": dict(train_labels=[0.0, 1, 2, 0, 1, 2]),
     "texts and numbers for labels": dict(train_labels=list("abcabc")),
     "several labels per image": dict(train_labels=np.eye(6, dtype=int)),
-    "a number for labels": dict(train_labels=3),
     "a negative label": dict(train_labels=[0, 1, -1, 0, 1, 2]),
-    "labels from 1": dict(train_labels=[1, 2, 3, 1, 2, 3]),
     "a gap in the labels": dict(train_labels=[0, 1, 3, 0, 1, 3]),
-    "labels beyond 64 bits": dict(train_labels=np.array([0, 1, 2, 0, 1, 2**64 - 1], np.uint64)),
     "one class": dict(train_labels=[0] * 6, test_labels=[0] * 3),
     "an unknown test label": dict(test_labels=[0, 1, 7]),
     "a class without test images": dict(test_labels=[0, 0, 2]),
     "a named class without training images": dict(classes=["a", "b", "c", "d"]),
-    "an unknown validation label": dict(val_images=images(1), val_labels=[3]),
     "a name too few": dict(classes=["a", "b"]),
     "a name twice": dict(train_labels=list("abcabc"), test_labels=list("abc"), classes=list("abcc")),
     "a patient too few": dict(train_patients=[1, 2, 3, 4, 5], test_patients=[7, 8, 9]),
@@ -164,7 +154,6 @@ FAULTS = {
     "an image without a patient": dict(train_patients=[*"abcde", ""], test_patients=[*"xyz"]),
     "a patient in train and test": dict(train_patients=[1, 2, 3, 4, 5, 6], test_patients=[7, 8, 6]),
     "a patient twice in Unicode": dict(train_patients=[*"abcde", "\u00e9"], test_patients=["x", "y", "e\u0301"]),
-    "patients without images": dict(val_patients=[1]),
 }
 
 
@@ -208,26 +197,15 @@ def test_objects_are_never_unpickled(tmp_path):
     assert not (tmp_path / "sprung").exists()
 
 
-@settings(FEW, max_examples=400)
-@given(data=st.data(), compressed=st.booleans())
-def test_a_damaged_npz_is_refused_or_gives_the_stored_images(tmp_path, data, compressed):
-    buffer = io.BytesIO()
-    (np.savez_compressed if compressed else np.savez)(buffer, **SOUND)
-    content = bytearray(buffer.getvalue())
-    index = data.draw(st.integers(0, len(content) - 1), label="index")
-    if data.draw(st.booleans(), label="cut"):
-        content = content[:index]
-    else:
-        content[index] ^= 1 << data.draw(st.integers(0, 7), label="bit")
+@pytest.mark.parametrize("fault", ["cut", "changed"])
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_a_damaged_npz_is_refused(tmp_path, save, fault):
     path = tmp_path / "set.npz"
-    path.write_bytes(content)
-    try:
-        loaded = load(path)
-    except InputError as error:
-        assert str(path) in str(error) and "\n" not in str(error) and path.read_bytes() == content
-    else:  # The damage was to unused content such as a date.
-        for key, array in SOUND.items():
-            np.testing.assert_array_equal(getattr(loaded, key), array.ravel() if "labels" in key else array)
+    save(path, **SOUND)
+    content = bytearray(path.read_bytes())
+    content[200] ^= 1  # a pixel of the first images
+    path.write_bytes(content if fault == "changed" else content[: len(content) // 2])
+    assert str(path) in str(refusal(path))
 
 
 def test_an_archive_that_unpacks_to_more_than_the_memory_is_named_and_not_unpacked(tmp_path, monkeypatch):
@@ -323,16 +301,10 @@ def test_another_root_is_the_folder_of_names_and_temporary_files_but_not_of_path
     monkeypatch.setattr(pixels, "available_bytes", lambda: 1000)  # Larger images are copied to a temporary file.
     monkeypatch.setattr(tempfile, "TemporaryFile", lambda dir: folders.append(dir) or temporary_file(dir=dir))
     for folder, classes in ((given, "abc"), (other, "xyz")):
-        for file in (folder / "faces" / f"{classes[0]}{i}" / f"{n}.png" for i in range(2) for n in range(2)):
-            file.parent.mkdir(parents=True, exist_ok=True)
-            Image.new("L", (32, 32)).save(file)
-        write(folder / "mine.npz", classes=list(classes), test_images=None, test_labels=None)
-    for name, root, classes in (
-        ("mine", None, "xyz"),
-        ("mine", given, "abc"),
-        (other / "mine.npz", given, "xyz"),
-        (other / "faces", given, ["x0", "x1"]),
-    ):
+        folder.mkdir()
+        arrays = {"train_images": images(6, 32, 32), "test_images": None, "test_labels": None}
+        write(folder / "mine.npz", classes=list(classes), **arrays)
+    for name, root, classes in (("mine", None, "xyz"), ("mine", given, "abc"), (other / "mine.npz", given, "xyz")):
         folders.clear()
         assert load(name, root).classes == tuple(classes)
         assert set(folders) == {root or other}
@@ -432,49 +404,27 @@ def test_two_that_fetch_at_once_both_get_the_whole_set(tmp_path, breastmnist, mo
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["breastmnist.npz"]
 
 
-@pytest.fixture(params=["cifar10", "cifar100"])
-def cifar(request, monkeypatch, served):
-    """A small archive in the official format, whose checksums replace the official ones in torchvision."""
-    name, (folder, url) = request.param, served
-    source = getattr(torchvision.datasets, name.upper())
-    n_classes = int(name.removeprefix("cifar"))
-    names = [f"class {i}" for i in range(n_classes)]
-    n = 2 * n_classes // len(source.train_list)
-    train, test = images(2 * n_classes, 3, 32, 32), images(n_classes, 3, 32, 32)
-    train_labels, test_labels = [i % n_classes for i in range(2 * n_classes)], list(range(n_classes))[::-1]
-    key = "labels" if name == "cifar10" else "fine_labels"
-    batches = {source.test_list[0][0]: {"data": test.reshape(len(test), -1), key: test_labels}}
-    for i, (batch, _) in enumerate(source.train_list):
-        part = slice(i * n, (i + 1) * n)
-        batches[batch] = {"data": train[part].reshape(n, -1), key: train_labels[part]}
-    batches[source.meta["filename"]] = {source.meta["key"]: names}
-    archive, checksums = folder / source.filename, {}
-    with tarfile.open(archive, "w:gz") as tar:
-        for member, entry in batches.items():
-            content = pickle.dumps(entry)
-            checksums[member] = hashlib.md5(content).hexdigest()
-            info = tarfile.TarInfo(f"{source.base_folder}/{member}")
-            info.size = len(content)
-            tar.addfile(info, io.BytesIO(content))
-    monkeypatch.setattr(source, "tgz_md5", hashlib.md5(archive.read_bytes()).hexdigest())
-    for part in ("train_list", "test_list"):
-        monkeypatch.setattr(source, part, [[member, checksums[member]] for member, _ in getattr(source, part)])
-    monkeypatch.setattr(source, "meta", {**source.meta, "md5": checksums[source.meta["filename"]]})
-    monkeypatch.setattr(source, "url", f"{url}/{source.filename}")
-    return name, archive, (train, train_labels, test, test_labels, tuple(names))
-
-
 @pytest.mark.parametrize("is_here", [False, True])
-def test_cifar_is_fetched_or_read_from_the_official_archive_in_the_data_folder(tmp_path, cifar, is_here):
-    name, archive, (train, train_labels, test, test_labels, names) = cifar
-    root = tmp_path / "data"
+@pytest.mark.parametrize("name", CIFAR)
+def test_cifar_is_fetched_or_read_from_the_official_archive_in_the_data_folder(tmp_path, monkeypatch, name, is_here):
+    n_classes, root, folders = CIFAR[name], tmp_path / "data", []
+
+    class Source:  # like those of torchvision
+        filename = "archive.tar.gz"
+        classes = tuple(f"class {c}" for c in range(n_classes))
+
+        def __init__(self, folder, train, download):
+            folders.append(folder)
+            self.targets = [*range(n_classes)][:: 1 if train else -1]
+            self.data = np.full((n_classes, 32, 32, 3), 255 * train, np.uint8)
+
+    monkeypatch.setattr(torchvision.datasets, name.upper(), Source)
     root.mkdir()
     if is_here:
-        archive = archive.rename(root / archive.name)
+        (root / Source.filename).touch()
     data = load(name, root)
-    np.testing.assert_array_equal(data.train_images, train.transpose(0, 2, 3, 1))
-    np.testing.assert_array_equal(data.test_images, test.transpose(0, 2, 3, 1))
-    assert (data.train_labels.tolist(), data.test_labels.tolist(), data.classes) == (train_labels, test_labels, names)
+    assert (data.train_images == 255).all() and not data.test_images.any() and data.classes == Source.classes
+    assert data.train_labels.tolist() == data.test_labels.tolist()[::-1] == list(range(n_classes))
+    assert [folder == root for folder in folders] == [is_here] * 2
+    assert load(name, root).fingerprint == data.fingerprint and len(folders) == 2
     assert is_here or [path.name for path in root.iterdir()] == [f"{name}.npz"]
-    archive.unlink()
-    assert load(name, root).fingerprint == data.fingerprint
