@@ -298,15 +298,6 @@ def test_the_classes_of_a_picture_have_different_names():
         assert len(set(shown)) == len(shown) == n, shown
 
 
-def test_a_name_may_begin_with_an_underscore():
-    """matplotlib leaves such labels out of a legend that it collects itself."""
-    names = ["_suspicious", *DIGITS]
-    assert legend_of(plots.memory_over_time(counts_of(names), ENDS)) == names
-    records = records_of(["ER", "_mine:score bottom"])
-    for draw in (plots.accuracy_over_stream, plots.score_distributions):
-        assert legend_of(draw(records)) == ["ER", "_mine:score bottom"]
-
-
 @pytest.mark.parametrize(
     "names",
     [

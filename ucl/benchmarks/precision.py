@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 
 import numpy as np
 import pandas as pd
@@ -28,11 +27,9 @@ def count_kept_by_both(model: Network, batch: Batch, buffer: UncertaintyBuffer) 
         The number of classes in the batch, the number of images of these classes that the update keeps, and how many
         of these images a copy of the memory with a float32 scorer keeps too.
     """
-    assert isinstance(buffer.scorer, Scorer)
-    views = torch.Generator().set_state(buffer.scorer.passes.generator.get_state())
-    passes = dataclasses.replace(buffer.scorer.passes, dtype=torch.float32, generator=views)
-    exact = dataclasses.replace(buffer.scorer, passes=passes)
-    float32_buffer = copy.deepcopy(buffer, {id(buffer.scorer): exact})
+    float32_buffer = copy.deepcopy(buffer)  # with a generator of its own, which draws the same views
+    assert isinstance(float32_buffer.scorer, Scorer)
+    float32_buffer.scorer.passes.dtype = torch.float32
     # The model is copied, because scoring in training mode changes its running statistics.
     float32_buffer.update(copy.deepcopy(model), batch)
     buffer.update(model, batch)

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
 from ucl.catalogue import SCORES
-from ucl.plots.style import color, legend_of_names, plain, shortened, styled, widest
+from ucl.plots.style import color, plain, shortened, styled, widest
 
 QUANTITIES = {
     "entry": "entry into the memory [batches seen]",
@@ -101,7 +101,7 @@ def held_images(
             _draw(ax, images_NHWC[images["position"].to_numpy()], scale.to_rgba(images[color_by]), columns, float(top))
         where: dict[str, Any] = dict(loc="lower left", bbox_to_anchor=(0, 1), borderpad=0, handlelength=0.8)
         title = f"{name}, {sum(map(len, panel))} images"
-        legend_of_names(ax, [Patch(color=color(name))], [title], fontsize=_SIZE + 1, **where)
+        ax.legend([Patch(color=color(name))], [title], fontsize=_SIZE + 1, **where)
     figure.axes[0].set_yticks(tops[:-1] + lines / 2, names, fontsize=_SIZE)
     figure.text(left / _WIDTH, 1 - 0.05 / height, moments(runs)[moment], va="top", fontsize=_SIZE + 1)
     bar = figure.add_axes((left / _WIDTH, (below - 0.15) / height, wide / _WIDTH, 0.1 / height))

@@ -12,10 +12,8 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib import font_manager, rc_context
-from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from matplotlib.legend import Legend
 from matplotlib.textpath import TextPath
 
 from ucl.catalogue import SCORES, SHOWN, method_and_selection
@@ -105,18 +103,9 @@ def legend(figure: Figure, handles: Sequence[Any], names: Sequence[str], title: 
     most_columns = max(1, int(figure.get_figwidth() / (0.45 + 1.05 * widest(names, STYLE["legend.fontsize"]))))
     columns = math.ceil(len(names) / max(1, math.ceil(len(names) / most_columns)))  # in rows of equal length
     if names or title:
-        drawn = legend_of_names(
-            figure, handles[: len(names)], names, loc="outside upper center", ncols=max(1, columns), title=title
-        )
+        where: dict[str, Any] = dict(loc="outside upper center", ncols=max(1, columns))
+        drawn = figure.legend(handles[: len(names)], names, title=title, **where)
         figure.set_figheight(figure.get_figheight() + drawn.get_window_extent().height / figure.dpi)
-
-
-def legend_of_names(parent: Figure | Axes, handles: Sequence[Any], names: Sequence[str], **look: Any) -> Legend:
-    """Draw a legend of any names; matplotlib before 3.10 leaves out those that begin with an underscore."""
-    drawn = parent.legend(handles, [" "] * len(names), **look)
-    for text, name in zip(drawn.get_texts(), names, strict=True):
-        text.set_text(name)
-    return drawn
 
 
 def plain(text: str) -> str:
