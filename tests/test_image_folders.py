@@ -128,6 +128,7 @@ FAULTS = {
     "a class of one image": ["a/0 1", "b/0"],
     "an empty class folder": ["a b/0 1", "c/notes.txt"],
     "a test split without train": ["a b/0 1", "test/a b/0"],
+    "a class in two Unicode forms": ["a \u00e9 e\u0301/0 1"],
     "a class of the test only": ["train/a b/0 1", "test/a b c/0"],
     "a class without test images": ["train/a b c/0 1", "test/a b/0"],
     "a misnamed split": ["train/a b/0 1", "valid/a b/0"],

@@ -245,21 +245,8 @@ def test_the_explicit_order_of_the_seed_is_the_stream_of_the_seed(boundaries, se
         assert explicit.disjoint == drawn.disjoint
 
 
-def test_a_seed_repeats_and_another_differs():
-    data = dataset([60, 60, 60, 60])
-
-    def facts(seed):
-        stream = ClassIncrementalStream(data, 2, seed=seed)
-        return stream.class_order, sorted(labels_learnt(stream)), images_learnt(stream)
-
-    assert facts(4) == facts(4)
-    for mine, other in zip(facts(4), facts(5), strict=True):
-        assert mine != other
-
-
 def test_class_order_held_out_images_and_batch_order_are_drawn_separately():
-    # The order of the classes by size is the order that seed 9 draws. With or without that draw, the rest must be the
-    # same.
+    # The order of the classes by size is the order that seed 9 draws. The rest is the same without that draw.
     order = ClassIncrementalStream(dataset([30] * 4), 2, seed=9).class_order
     sizes = [0] * 4
     for rank, c in enumerate(order):
@@ -296,13 +283,10 @@ def test_two_purposes_never_share_their_draws():
 REFUSED = [
     ([30, 30], None, None, {"boundaries": "blury"}, "boundaries"),
     ([30, 30], None, None, {"boundaries": "blurry", "blur": 2}, "blur"),
-    ([30, 30], None, None, {"n_tasks": 0}, "n_tasks"),
     ([30] * 6, None, None, {"n_tasks": 7}, "n_tasks"),
-    ([30] * 3, None, None, {"class_order": "0,1"}, "class_order"),
     ([30] * 3, None, None, {"class_order": "0,1,2,3"}, "class_order"),
     ([30] * 3, None, None, {"class_order": "0,1,2,class 1"}, "class_order"),
     ([30] * 3, None, None, {"tasks": "0,1|-1"}, "tasks"),
-    ([30] * 3, None, None, {"tasks": "0|1"}, "tasks"),
     ([30, 30, 4, 4], None, [1] * 4, {}, "batch_size"),
     ([19, 18], [4, 0], None, {}, "evaluate_on"),
     ([19, 18], None, [3, 0], {"evaluate_on": "validation"}, "evaluate_on"),

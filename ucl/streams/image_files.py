@@ -105,7 +105,7 @@ def samples_in(root: Path) -> tuple[list[str], dict[str, list[Sample]]]:
                 raise ValueError(f"{reason}; move the masks elsewhere")
             n_others += len(files) - len(images)
             for file in images:
-                patient = normalize("NFC", file.parts[0]) if len(file.parts) > 1 else ""
+                patient = file.parts[0] if len(file.parts) > 1 else ""
                 samples[split].append(Sample(class_folders[name] / file, label, patient))
         if n_others:
             _log.warning("%s: %d files are not read, as they have no suffix of an image", folder.name, n_others)
@@ -138,8 +138,13 @@ def read_folder(root: Path, size: int, data_folder: Path) -> dict[str, Any]:
 
 def _folders_in(folder: Path) -> dict[str, Path]:
     """The sub-folders by their names, sorted, without hidden ones."""
-    folders = {normalize("NFC", path.name): path for path in folder.iterdir() if path.is_dir()}
-    return {name: folders[name] for name in sorted(folders) if not _is_hidden(name)}
+    paths = [path for path in folder.iterdir() if path.is_dir() and not _is_hidden(path.name)]
+    named = {normalize("NFC", path.name): path for path in paths}
+    if len(named) < len(paths):
+        raise ValueError(
+            f"{folder} has folders of the same name in different Unicode forms; move their images into one"
+        )
+    return dict(sorted(named.items()))
 
 
 def _files_in(folder: Path) -> list[Path]:
