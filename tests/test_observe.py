@@ -56,10 +56,13 @@ def test_a_watched_memory_is_the_runs(fields, monkeypatch):
         return drawn
 
     monkeypatch.setattr(Buffer, "sample", counted)
-    table = observe(config, device="cpu", progress=False).stays
+    observed = observe(config, device="cpu", progress=False)
+    table = observed.stays
     end = table[table["exit"].isna()].sort_values("position")
     held = pd.DataFrame({name: record.memory[name] for name in ("position", "label", "score")}).sort_values("position")
     assert end["position"].tolist() == held["position"].tolist() and end["label"].tolist() == held["label"].tolist()
+    last = observed.moments[observed.moments["batch"] == record.timing["batches"]]
+    assert last["position"].tolist() == record.memory["position"] and last["slot"].tolist() == list(range(10))
     if config.uses_scores:
         assert end["last_score"].tolist() == pytest.approx(held["score"].astype(float).tolist(), rel=1e-5, nan_ok=True)
     else:
@@ -88,13 +91,6 @@ def test_moments_are_the_middle_and_the_end_of_each_task(runs):
         ]
         assert (table.groupby("batch").size() == 10).all() and (table["entry"] <= table["batch"]).all()
         assert not table.isna().any(axis=None)
-
-
-def test_at_the_end_the_slots_are_those_of_the_run_itself(runs):
-    for config, table in zip(CONFIGS, runs.values(), strict=True):
-        record, end = ucl.run(config, device="cpu", progress=False), table[table["batch"] == table["batch"].max()]
-        assert end["slot"].tolist() == list(range(10))
-        assert end["position"].tolist() == record.memory["position"] and end["label"].tolist() == record.memory["label"]
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.2])

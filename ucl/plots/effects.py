@@ -53,7 +53,7 @@ def forest(effects: pd.DataFrame) -> Figure:
             ax = axes["AF".index(row["metric"])]
             rows.interval(ax, row_y, row, reach, color(row["label"]), *_MARKERS.get(row["setting"], ("o", True)))
             if pd.notna(row.get("published")):
-                ax.plot(row["published"], row_y, "D", color="black", mfc="none", ms=4, alpha=0.7)
+                ax.plot(row["published"], row_y, **rows.PAPER)
             if row["metric"] == "F":
                 _text_of_row(ax, row_y, row["text"])
         ticks.append(y + (height - 1) / 2)
@@ -120,7 +120,7 @@ def decisive(judged: pd.DataFrame) -> Figure:
         ax, y = axes[others.index(row["other_memory"])], streams.index(name)
         at = y - 0.15 if row["memory"] == "BI bottom" else y + 0.15
         rows.interval(ax, at, row, rows.REACH, color(row["memory"]), "o", True)
-        ax.plot(row["published"], at, "D", color="black", mfc="none", ms=4, alpha=0.7, zorder=4)
+        ax.plot(row["published"], at, **rows.PAPER, zorder=4)
     for ax, other in zip(axes, others, strict=True):
         ax.axvline(0, color="black", lw=0.8)
         ax.axvline(-MARGINS["F"], color="black", lw=0.8, ls=":")

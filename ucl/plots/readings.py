@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -14,7 +12,7 @@ from ucl.evidence import paper
 from ucl.plots import rows
 from ucl.plots.style import color, styled
 
-_PAPER: dict[str, Any] = {"marker": "D", "color": "black", "mfc": "none", "ms": 5, "alpha": 0.7}
+_PAPER = rows.PAPER | {"ms": 5}
 _READINGS = {"displaced": ("o", True), "running": ("s", True), "memory+stream": ("o", False)}
 
 

@@ -14,6 +14,7 @@ from matplotlib.lines import Line2D
 from ucl.plots.style import plain
 
 REACH = 45.0  # points shown on either side of 0; a longer interval says only that n is too small
+PAPER: dict[str, Any] = {"marker": "D", "color": "black", "mfc": "none", "ms": 4, "alpha": 0.7}  # the paper's value
 
 
 def stream_name(dataset: str, memory_size: float) -> str:
