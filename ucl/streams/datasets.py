@@ -51,15 +51,14 @@ def load(name: str, root: str | Path | None = None, image_size: int | None = Non
     Args:
         name: digits, cifar10, cifar100, bloodcell, a MedMNIST 2-D set such as pathmnist, the name of an .npz in the
             data folder, a path, or a user's function (`ucl.streams.own_images`). A name is a path if it has
-            a separator, ends in .npz or is a folder in the working folder. An .npz has MedMNIST's layout. A folder
-            contains `<class>/*.png`, or `train/<class>`, `test/<class>` and optionally `val/<class>`, and no folder of
-            another name next to them. Without test images, an evenly spaced fifth of each class is held out. With a
-            folder per patient, `<class>/<patient>/*.png`, all images of a patient are in one split; folders with the
-            same name are one patient, and one in two given splits is refused. In an .npz, `train_patients` and, with
-            the other splits, `test_patients` and `val_patients` do the same: a number or a text per image. An .npz
-            must fit into memory. A function can return images that do not, such as `numpy.load(file, mmap_mode="r")`
-            of an .npy: they stay in the file, and batches are read when they are needed. The suffix "-lt" does not
-            change the images.
+            a separator, ends in .npz or is a folder in the working folder. The suffix "-lt" does not change the images.
+            An .npz has MedMNIST's layout and must fit into memory. A function can return images that do not, such as
+            `numpy.load(file, mmap_mode="r")` of an .npy: batches are read from the file when they are needed.
+            A folder contains `<class>/*.png`, or `train/<class>`, `test/<class>` and optionally `val/<class>`, and no
+            folder of another name next to them. Without test images, an evenly spaced fifth of each class is held out.
+            With a folder per patient, `<class>/<patient>/*.png`, all images of a patient are in one split; folders with
+            the same name are one patient, and one in two given splits is refused. In an .npz, `train_patients` and,
+            with the other splits, `test_patients` and `val_patients` do the same: a number or a text per image.
         root: the data folder, see `data_folder`.
         image_size: pixels per side. MedMNIST sets have 28 (default), 64, 128 or 224. The images of a folder are resized
             and centre-cropped to any size up to 512 (default 32), and so are those of a function that returns items,

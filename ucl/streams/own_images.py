@@ -79,20 +79,17 @@ def _parts(returned: Any) -> dict[str, Any]:
         parts = {"train": returned[0], "test": returned[1]}
     else:
         parts = {"train": returned}
-    usable = all(_are_arrays(part) if isinstance(part, tuple) else _is_data_set(part) for part in parts.values())
-    if "train" not in parts or not usable or not set(parts) <= set(SPLITS):
+    if "train" not in parts or not set(parts) <= set(SPLITS) or not all(map(_is_usable, parts.values())):
         keys = f" with {', '.join(map(str, returned))}" if isinstance(returned, Mapping) else ""
         raise ValueError(f"returned {type(returned).__name__}{keys}; {_ADVICE}")
     return {split: parts[split] for split in SPLITS if split in parts}
 
 
-def _are_arrays(part: tuple[Any, ...]) -> bool:
-    return len(part) == 2 or (len(part) == 3 and hasattr(part[0], "__array__"))
-
-
-def _is_data_set(value: Any) -> bool:
-    is_sequence = hasattr(value, "__len__") and hasattr(value, "__getitem__")
-    return is_sequence and not isinstance(value, (str, Mapping)) and not hasattr(value, "__array__")
+def _is_usable(part: Any) -> bool:
+    """Whether a split is a tuple of two or three arrays or a sequence, as far as its type shows."""
+    if isinstance(part, tuple):
+        return len(part) == 2 or (len(part) == 3 and hasattr(part[0], "__array__"))
+    return hasattr(part, "__len__") and hasattr(part, "__getitem__") and not isinstance(part, Mapping)
 
 
 def _open_unchanged(data: Any) -> None:
