@@ -14,7 +14,7 @@ from ucl import InputError
 from ucl.assembly import build_buffer, build_model, build_stream
 from ucl.catalogue import POLICIES as ROWS
 from ucl.catalogue import SCORES
-from ucl.models import OwnNetwork
+from ucl.models import OwnNetwork, SlimResNet18
 from ucl.scorers import Scorer
 
 pytest.importorskip("avalanche", reason="avalanche-lib is not installed: make test-avalanche")
@@ -242,46 +242,29 @@ def test_a_growing_head_has_the_classes_so_far(base, split):
 
 IMAGES, LABELS = in_unit(12)
 MLP = SimpleMLP(4, 784)
-UNUSABLE = {
-    "pixels below 0": ({}, MLP, IMAGES * 2 - 1, "mean"),
-    "whole numbers": ({}, MLP, (IMAGES * 255).byte(), "images"),
-    "MC without dropout": ({"score": "MC"}, nn.Sequential(nn.Flatten(), nn.Linear(784, 4)), IMAGES, "score"),
-    "a model with task labels": ({}, MTSimpleMLP(784), IMAGES, "model"),
+UNUSABLE = {  # fields of the configuration, options of the policy, model, images
+    "method": (dict(method="mir"), {}, MLP, IMAGES),
+    "std": ({}, dict(std=0), MLP, IMAGES),
+    "mean": ({}, dict(mean=(0.1, 0.2)), MLP, IMAGES),
+    "mean, three numbers for a grey image": ({}, dict(mean=(0.1, 0.2, 0.3)), MLP, IMAGES),
+    "mean, with a network that normalises": ({}, dict(mean=0.5), SlimResNet18(4, 1, 28), IMAGES),
+    "mean, with pixels below 0": ({}, {}, MLP, IMAGES * 2 - 1),
+    "images": ({}, {}, MLP, (IMAGES * 255).byte()),
+    "score, MC without dropout": (dict(score="MC"), {}, nn.Sequential(nn.Flatten(), nn.Linear(784, 4)), IMAGES),
+    "model": ({}, {}, MTSimpleMLP(784), IMAGES),
 }
 
 
 @pytest.mark.parametrize("case", UNUSABLE)
 def test_what_a_policy_cannot_use_is_refused_in_one_line(base, case):
-    policy, model, images, name = UNUSABLE[case]
+    fields, options, model, images = UNUSABLE[case]
     with pytest.raises(InputError) as caught:
-        StoragePolicy(base.replace(**policy)).post_adapt(SimpleNamespace(model=model), experience(images, LABELS))
-    assert caught.value.name == name and "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("is_ours", [False, True])
-def test_a_grey_image_has_one_mean_and_a_network_of_ours_takes_pixels_only(base, is_ours):
-    model = build_model(base, ucl.datasets.load(base.dataset)) if is_ours else MLP
-    storage = StoragePolicy(base, mean=(0.5,) if is_ours else (0.1, 0.2, 0.3))
-    with pytest.raises(InputError) as caught:
-        storage.post_adapt(SimpleNamespace(model=model), experience(IMAGES, LABELS))
-    assert caught.value.name == "mean"
+        storage = StoragePolicy(base.replace(**fields), **options)
+        storage.post_adapt(SimpleNamespace(model=model), experience(images, LABELS))
+    assert caught.value.name == case.partition(",")[0] and "\n" not in str(caught.value)
 
 
 def test_a_random_memory_asks_nothing_of_the_model(base):
     storage = StoragePolicy(base.replace(population="reservoir"))
     storage.post_adapt(SimpleNamespace(model=MTSimpleMLP(784)), experience(IMAGES, LABELS))
     assert len(storage.buffer) == 8
-
-
-@pytest.mark.parametrize(
-    ("method", "values", "name"),
-    [
-        ("mir", {}, "method"),
-        ("er", {"std": 0}, "std"),
-        ("er", {"mean": (0.1, 0.2)}, "mean"),
-    ],
-)
-def test_an_invalid_policy_is_refused(base, method, values, name):
-    with pytest.raises(InputError) as caught:
-        StoragePolicy(base.replace(method=method), **values)
-    assert caught.value.name == name

@@ -173,10 +173,11 @@ def hidden_state(part: Any) -> list[str]:
     """
     while isinstance(part, (partial, MethodType)):
         part = part.func if isinstance(part, partial) else part.__self__
-    kind, base, attributes = type(part), _package_class(part), getattr(part, "__dict__", {})
-    names = "state_dict", "load_state_dict"
-    if kind is base or all(getattr(kind, name, None) is not getattr(base, name, None) for name in names):
+    kind, base, methods = type(part), _package_class(part), ("state_dict", "load_state_dict")
+    if kind is base or all(getattr(kind, name, None) is not getattr(base, name, None) for name in methods):
         return []
+    slots = [name for cls in kind.__mro__ for name in vars(cls).get("__slots__", ())]
+    attributes = dict.fromkeys(slots) | getattr(part, "__dict__", {})
     declared = {name for cls in base.__mro__ for name in inspect.get_annotations(cls)}
     if issubclass(base, Method):  # It saves the augmentations that have state.
         declared |= {name for name in Method.AUGMENTATIONS if hasattr(attributes.get(name), "load_state_dict")}
