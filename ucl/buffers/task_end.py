@@ -29,7 +29,7 @@ class TaskEndBuffer(Buffer):
     may take slots before theirs.
     """
 
-    selection = staticmethod(bottom_k)  # which candidates of a class stay, see `ucl.selection`
+    selection = staticmethod(bottom_k)  # A class keeps its lowest scores, unless a subclass has another rule.
     _values_seen: tuple[dict[str, Tensor], ...] = ()  # `Batch.values` of the task's batches so far
 
     @abstractmethod

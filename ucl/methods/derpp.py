@@ -29,12 +29,12 @@ class DERPP(Method):
 
     def update(self, model: Network, batch: Batch, buffer: Buffer | None) -> None:
         """Make one training step; raises an InputError if the memory has samples without logits."""
-        if buffer is not None and buffer.n_stored and buffer.lacks("logits"):
-            advice = "put them into batch.values before, or inherit from ucl.buffers.task_end.TaskEndBuffer"
-            reason = f"stored samples without logits, which DER++ replays; {advice}"
-            raise InputError("population", type(buffer).__name__, reason)
         replay: tuple[Tensor, ...] = ()
         if buffer is not None and buffer.n_stored:
+            if buffer.lacks("logits"):
+                advice = "put them into batch.values before, or inherit from ucl.buffers.task_end.TaskEndBuffer"
+                reason = f"stored samples without logits, which DER++ replays; {advice}"
+                raise InputError("population", type(buffer).__name__, reason)
             drawn = buffer.drawn_slots(len(batch), None, self.draw)
             slots = torch.from_numpy(drawn).to(buffer.device, non_blocking=True)
             replay = self.augment_memory(buffer.images_at(slots)), buffer.values["logits"][slots]
