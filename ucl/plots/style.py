@@ -121,7 +121,7 @@ def shortened(names: Sequence[str], length: int = 22) -> list[str]:
 
     A longer name is cut and ends in an ellipsis. Names that would be cut to the same text show their beginning and end:
     "squam…l differentiated". If two texts are still the same, they end in the number of the name among the different
-    names: "squamous cell carc… (3)".
+    names: "squamous cell car… (3)".
 
     Args:
         names: (N,); the same name may come several times.
