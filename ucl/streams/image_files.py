@@ -141,9 +141,7 @@ def _folders_in(folder: Path) -> dict[str, Path]:
     paths = [path for path in folder.iterdir() if path.is_dir() and not _is_hidden(path.name)]
     named = {normalize("NFC", path.name): path for path in paths}
     if len(named) < len(paths):
-        raise ValueError(
-            f"{folder} has folders of the same name in different Unicode forms; move their images into one"
-        )
+        raise ValueError(f"{folder} has folders of one name in different Unicode forms; move their images into one")
     return dict(sorted(named.items()))
 
 
