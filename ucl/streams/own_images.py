@@ -61,10 +61,15 @@ def read(path: str, folder: Path, image_size: int | None = None) -> tuple[dict[s
             items = {split: (len(data), _items(path, data)) for split, data in sets.items()}
             arrays = decode(path, items, image_size, folder)
     arrays |= {key: _values(key, values) for key, values in arrays.items() if not key.endswith("_images")}
-    names = [given for part in parts.values() for given in _class_names(part)]
+    names_of = {split: _class_names(part) for split, part in parts.items()}
+    names = [given for split_names in names_of.values() for given in split_names]
     differ = any(a != b for pair in combinations(names, 2) for a, b in zip(*pair))
     if differ and arrays["train_labels"].dtype.kind != "U":
         raise ValueError("the numbers of the classes of its data sets differ; give all the same")
+    # Sorted as texts, the folder "10" comes before "2": its number in a torchvision data set is not 10.
+    numbers = [[int(name) for name in given if name.isdecimal()] for given in names]
+    if not all(names_of.values()) and any(given != sorted(given) for given in numbers):
+        raise ValueError("its classes are named by other numbers than its labels; give names or numbers in all splits")
     return arrays, max(names, key=len, default=[])
 
 
