@@ -157,6 +157,24 @@ def test_a_missing_accuracy_is_not_averaged_over(metric, place):
         assert np.array_equal(metric(a), without)
 
 
+@pytest.mark.parametrize("metric", [metrics.average_anytime_accuracy, metrics.worst_case_accuracy])
+@pytest.mark.parametrize(
+    "a",
+    [
+        [],
+        [0.5],
+        [[]],
+        [[NAN, NAN], [0.5, 0.5]],
+        [[NAN, 0.5], [0.5, 0.5]],
+        [[0.5, 0.5], [0.5, NAN], [0.5, 0.5]],
+        [[0.5, NAN], [0.5, NAN]],
+    ],
+)
+def test_accuracies_that_do_not_follow_a_stream_are_refused(metric, a):
+    with pytest.raises(ValueError):
+        metric(a)
+
+
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("shape", [(0, 0), (3,), (2, 3), (1, 2, 2)])
 def test_what_is_no_square_matrix_is_refused(metric, shape):

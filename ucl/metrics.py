@@ -90,7 +90,7 @@ def average_anytime_accuracy(a_ET: np.ndarray) -> float:
     Args:
         a_ET: see the module.
     """
-    return float(np.mean([row[~np.isnan(row)].mean() for row in np.asarray(a_ET, dtype=np.float64)]))
+    return float(np.mean([row[:n].mean() for row, n in zip(*_checked_anytime(a_ET), strict=True)]))
 
 
 def worst_case_accuracy(a_ET: np.ndarray) -> float:
@@ -104,9 +104,9 @@ def worst_case_accuracy(a_ET: np.ndarray) -> float:
     Args:
         a_ET: see the module.
     """
-    a_ET = np.asarray(a_ET, dtype=np.float64)
+    a_ET, n_begun = _checked_anytime(a_ET)
     n_tasks = a_ET.shape[1]
-    lowest = [a_ET[~np.isnan(a_ET[:, i + 1]), i].min() for i in range(n_tasks - 1)]
+    lowest = [a_ET[n_begun > i + 1, i].min() for i in range(n_tasks - 1)]
     return float((a_ET[-1, -1] + sum(lowest)) / n_tasks)
 
 
@@ -135,3 +135,18 @@ def _checked(a: np.ndarray) -> np.ndarray:
     if a.ndim != 2 or a.shape[0] != a.shape[1] or not len(a):
         raise ValueError(f"accuracy matrix of shape {a.shape}: give a square matrix (T, T) with T at least 1")
     return a
+
+
+def _checked_anytime(a_ET: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The accuracies, and how many tasks have begun at each evaluation (E,)."""
+    a_ET = np.asarray(a_ET, dtype=np.float64)
+    if a_ET.ndim != 2 or not a_ET.size:
+        raise ValueError(f"anytime accuracies of shape {a_ET.shape}: give a matrix (E, T) with E and T at least 1")
+    missing = np.isnan(a_ET)
+    n_begun = (~missing).sum(1)
+    in_order = (missing == (np.arange(a_ET.shape[1]) >= n_begun[:, None])).all() and (np.diff(n_begun) >= 0).all()
+    if not in_order or not n_begun[0] or missing[-1].any():
+        raise ValueError(
+            "anytime accuracies with NaN out of place: give a number for every task begun, and for all in the last row"
+        )
+    return a_ET, n_begun
