@@ -8,19 +8,18 @@ import warnings
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from types import MethodType
 from typing import Any
 
 import torch
 
 from ucl.buffers import Buffer
-from ucl.errors import InputError
 from ucl.machine import checkpoints
 from ucl.methods import Method
 from ucl.models import Network
 from ucl.models.network import norms_of
 from ucl.streams import ClassIncrementalStream, Task
 
+_STATE_METHODS = ("state_dict", "load_state_dict")
 _log = logging.getLogger(__name__)
 
 
@@ -122,7 +121,7 @@ class Checkpoint(Listener):
         self._parts = {name: part for name, part in parts.items() if part is not None}
 
     def after_task(self, task: Task) -> None:
-        """Write the checkpoint, unless the run has state that it cannot keep: then a warning says so."""
+        """Write the checkpoint, unless a user's object has state that it cannot keep: then a warning says so."""
         if self._file is None or task is self._stream.tasks[-1]:
             return
         try:
@@ -140,61 +139,45 @@ class Checkpoint(Listener):
 
         Returns:
             The number of tasks learnt; 0 without a checkpoint.
-
-        Raises:
-            InputError: a user's class does not load what its base class saved.
         """
         state = None if self._file is None else checkpoints.load(self._file, self._identity, self._device)
         if state is None:
             return 0
         for name, part in self._parts.items():
-            part.load_state_dict(state[name])
             base = _package_class(part)
-            if base is not type(part) and not equal(base.state_dict(part), state[name]):
-                method = f"{type(part).__name__}.load_state_dict"
-                raise InputError(name, method, "does not restore the base class; call super().load_state_dict(state)")
+            base.load_state_dict(part, state[name])
+            if type(part) is not base:  # It may not call super().
+                part.load_state_dict(state[name])
         learnt: int = state["tasks learnt"]
         _log.info("continued after %d of %d tasks, from the checkpoint of a stopped run", learnt, len(self._stream))
         return learnt
 
     def _hidden_state(self) -> list[str]:
-        buffer = self._parts.get("buffer")
-        scorer = getattr(buffer, "scorer", None)
-        functions = scorer, getattr(scorer, "score", None), getattr(buffer, "selection", None)
-        hidden = [name for part in (buffer, self._parts["method"], *functions) for name in hidden_state(part)]
-        return list(dict.fromkeys(hidden))
+        """Names of what no `state_dict` returns, such as "Fifo.seen".
+
+        A user's memory or method is resumed if its class defines `state_dict` and `load_state_dict`, or if it has no
+        attributes but those that its base class of this package declares, and keeps. A score is resumed if it is a
+        function or has both methods.
+        """
+        users = (self._parts[name] for name in ("buffer", "method") if name in self._parts)
+        hidden = [name for part in users for name in _undeclared_attributes(part)]
+        score = getattr(getattr(self._parts.get("buffer"), "scorer", None), "score", None)
+        function = score.func if isinstance(score, partial) else score
+        if score is None or inspect.isfunction(function) or all(hasattr(score, name) for name in _STATE_METHODS):
+            return hidden
+        return [*hidden, f"the state of the score {type(function).__name__}"]
 
 
-def hidden_state(part: Any) -> list[str]:
-    """The attributes of a user's object that no `state_dict` returns, such as "Fifo.seen"; [] if it can be resumed.
-
-    It can be resumed if its class defines `state_dict` and `load_state_dict`, or if it has no attributes but those that
-    its base class of this package declares, as the base class keeps these.
-    """
-    while isinstance(part, (partial, MethodType)):
-        part = part.func if isinstance(part, partial) else part.__self__
-    kind, base, methods = type(part), _package_class(part), ("state_dict", "load_state_dict")
-    if kind is base or all(getattr(kind, name, None) is not getattr(base, name, None) for name in methods):
+def _undeclared_attributes(part: Any) -> list[str]:
+    kind, base = type(part), _package_class(part)
+    if kind is base or all(getattr(kind, name) is not getattr(base, name) for name in _STATE_METHODS):
         return []
-    slots = [name for cls in kind.__mro__ for name in vars(cls).get("__slots__", ())]
-    attributes = dict.fromkeys(slots) | getattr(part, "__dict__", {})
     declared = {name for cls in base.__mro__ for name in inspect.get_annotations(cls)}
-    if issubclass(base, Method):  # It saves the augmentations that have state.
-        declared |= {name for name in Method.AUGMENTATIONS if hasattr(attributes.get(name), "load_state_dict")}
-    return [f"{kind.__name__}.{name}" for name in attributes if name not in declared]
+    if isinstance(part, Method):  # It saves the augmentations that have state.
+        declared |= {name for name in part.AUGMENTATIONS if hasattr(getattr(part, name), "load_state_dict")}
+    return [f"{kind.__name__}.{name}" for name in vars(part) if name not in declared]
 
 
 def _package_class(part: Any) -> type[Any]:
     """The most special class of this package from which an object inherits; `object` if there is none."""
     return next((cls for cls in type(part).__mro__ if cls.__module__.partition(".")[0] == "ucl"), object)
-
-
-def equal(state: Any, other: Any) -> bool:
-    """Whether two states are equal; of dicts, the entries of the first one. NaN equals NaN."""
-    if isinstance(state, dict):
-        return all(name in other and equal(value, other[name]) for name, value in state.items())
-    if isinstance(state, (list, tuple)):
-        return len(state) == len(other) and all(map(equal, state, other))
-    if isinstance(state, torch.Tensor):
-        return state.shape == other.shape and torch.allclose(state, other, rtol=0, atol=0, equal_nan=True)
-    return bool(state == other)

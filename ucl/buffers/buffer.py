@@ -70,7 +70,7 @@ class Buffer(ABC):
 
     _spare_rows = 0  # additional rows of the storage, after one row per slot
 
-    # What `state_dict` returns and what never changes. `ucl.listeners.hidden_state` reads this list.
+    # What `state_dict` returns and what never changes; `ucl.listeners.Checkpoint` reads these names.
     size: int
     device: torch.device
     positions: Tensor

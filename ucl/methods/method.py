@@ -44,7 +44,7 @@ class Method(ABC):
 
     AUGMENTATIONS = ("augment", "augment_memory")
 
-    # What `state_dict` returns and what never changes. `ucl.listeners.hidden_state` reads this list.
+    # What `state_dict` returns and what never changes; `ucl.listeners.Checkpoint` reads these names.
     draw: np.random.Generator
     _lr: float
     _step: Graphed
