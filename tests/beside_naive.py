@@ -43,7 +43,7 @@ class PlainStep:
 
     def step(self, batch, replay):
         images, labels = naive.normalised(self.model, batch.images), batch.labels
-        if replay is not None:
+        if replay:
             images = torch.cat([images, naive.normalised(self.model, replay[0])])
             labels = torch.cat([labels, replay[1]])
         return timed(naive.replay_step, self.model, self.optimizer, images, labels)

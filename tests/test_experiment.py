@@ -439,7 +439,7 @@ def test_a_network_that_diverges_is_a_result_that_ends_with_the_task(three_tasks
         steps.append(lr)
         descend(model, gradient, math.inf if len(steps) == 6 else lr)
 
-    for module in (ucl.methods.method, ucl.methods.replay, ucl.methods.er_ace):
+    for module in (ucl.methods.method, ucl.methods.replay):
         monkeypatch.setattr(module, "descend", step)
     with pytest.warns(UserWarning, match="diverged during task 2 of 3.*lr below 0.1"):
         record = ucl.run(three_tasks.replace(**how), device="cpu", progress=False)

@@ -251,7 +251,7 @@ def test_the_statistics_of_training_leave_out_mirs_losses_and_the_step_that_it_u
     method = METHODS["mir"](model, scoring_batchnorm="train")
     step, expected = ExperienceReplay.step, running_statistics.statistics_of(model)
 
-    def followed(method, lr, model, images, labels):
+    def followed(method, model, images, labels):
         nonlocal expected
         probe = copy.deepcopy(model).train()
         probe._forward_pre_hooks.clear()
@@ -259,7 +259,7 @@ def test_the_statistics_of_training_leave_out_mirs_losses_and_the_step_that_it_u
         with torch.no_grad():
             probe(images)
         expected = running_statistics.statistics_of(probe)
-        step(method, lr, model, images, labels)
+        step(method, model, images, labels)
 
     monkeypatch.setattr(ExperienceReplay, "step", followed)
     training_statistics = running_statistics.TrainingStatistics(model)

@@ -4,7 +4,7 @@ from ucl import catalogue
 from ucl.catalogue import resolved
 from ucl.methods.derpp import DERPP
 from ucl.methods.er_ace import ERACE, over_own_classes
-from ucl.methods.method import Method, gradient_of
+from ucl.methods.method import Method
 from ucl.methods.mir import MIR
 from ucl.methods.replay import AGEM, ExperienceReplay, Finetune, project
 
@@ -17,7 +17,6 @@ __all__ = [
     "ExperienceReplay",
     "Finetune",
     "Method",
-    "gradient_of",
     "over_own_classes",
     "project",
 ]

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ucl.buffers import Buffer
 from ucl.errors import InputError
-from ucl.methods.method import Method, descend, gradients_of
+from ucl.methods.method import Method
 from ucl.models import Network
 from ucl.streams import Batch
 
@@ -38,10 +38,10 @@ class DERPP(Method):
             drawn = buffer.drawn_slots(len(batch), None, self.draw)
             slots = torch.from_numpy(drawn).to(buffer.device, non_blocking=True)
             replay = self.augment_memory(buffer.images_at(slots)), buffer.values["logits"][slots]
-            replay += self.drawn(len(batch), None, buffer) or ()
+            replay += self.drawn(len(batch), None, buffer)
         batch.values["logits"] = self._step(model, batch.images, batch.labels, *replay)
 
-    def step(self, lr: float, model: Network, images: Tensor, labels: Tensor, *replay: Tensor) -> Tensor:
+    def step(self, model: Network, images: Tensor, labels: Tensor, *replay: Tensor) -> Tensor:
         """Descend along the gradient of the loss, and return the logits of the images.
 
         `replay` is empty, or has the images and stored logits of a memory batch, and the images and labels of another.
@@ -52,5 +52,5 @@ class DERPP(Method):
             others, stored_NC, images, labels = replay
             distance = F.mse_loss(model(others), stored_NC)
             loss = loss + self.alpha * distance + self.beta * F.cross_entropy(model(images), labels)
-        descend(model, gradients_of(model, loss), lr)
+        self.descend(model, loss)
         return logits_NC.detach()

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ucl.buffers import Buffer
-from ucl.methods.method import Method, descend, gradients_of
+from ucl.methods.method import Method
 from ucl.models import Network
 from ucl.streams import Batch
 
@@ -27,15 +27,14 @@ class ERACE(Method):
     """
 
     def update(self, model: Network, batch: Batch, buffer: Buffer | None) -> None:
-        replay = self.drawn(len(batch), None, buffer)
-        self._step(model, batch.images, batch.labels, *(replay or ()))
+        self._step(model, batch.images, batch.labels, *self.drawn(len(batch), None, buffer))
 
-    def step(self, lr: float, model: Network, images: Tensor, labels: Tensor, *replay: Tensor) -> None:
+    def step(self, model: Network, images: Tensor, labels: Tensor, *replay: Tensor) -> None:
         """Descend along the gradient of the sum of both losses; `replay` is a memory batch, or empty."""
         loss = F.cross_entropy(over_own_classes(model(images), labels), labels)
         if replay:
             loss = loss + F.cross_entropy(model(replay[0]), replay[1])
-        descend(model, gradients_of(model, loss), lr)
+        self.descend(model, loss)
 
 
 def over_own_classes(logits_NC: Tensor, labels_N: Tensor) -> Tensor:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -67,7 +66,7 @@ class Method(ABC):
     @lr.setter
     def lr(self, lr: float) -> None:
         self._lr = lr
-        self._step = Graphed(partial(self.step, lr), self._graphs)
+        self._step = Graphed(self.step, self._graphs)  # a graph has the number of the rate in it
 
     @property
     def graphs_in_use(self) -> bool:
@@ -119,26 +118,26 @@ class Method(ABC):
         training steps in the readings. `buffer` is None without a memory.
         """
 
-    def replay(self, batch: Batch, buffer: Buffer | None) -> tuple[Tensor, Tensor] | None:
+    def replay(self, batch: Batch, buffer: Buffer | None) -> tuple[Tensor, ...]:
         """`drawn`: as many memory samples as the batch has images, of earlier tasks if the batch has a task number."""
         return self.drawn(len(batch), batch.task, buffer)
 
-    def drawn(self, n: int, exclude_task: int | None, buffer: Buffer | None) -> tuple[Tensor, Tensor] | None:
-        """Images and labels of memory samples, drawn by `Buffer.sample` and augmented; None if there are none."""
+    def drawn(self, n: int, exclude_task: int | None, buffer: Buffer | None) -> tuple[Tensor, ...]:
+        """Images and labels of memory samples, drawn by `Buffer.sample` and augmented; () if there are none."""
         sample = None if buffer is None else buffer.sample(n, exclude_task, self.draw)
-        return None if sample is None else (self.augment_memory(sample[0]), sample[1])
+        return () if sample is None else (self.augment_memory(sample[0]), sample[1])
 
     def with_replay(self, batch: Batch, buffer: Buffer | None) -> tuple[Tensor, Tensor]:
         """Images and labels of a batch, followed by those of `replay`."""
-        return joined(batch.images, batch.labels, *(self.replay(batch, buffer) or ()))
+        return joined(batch.images, batch.labels, *self.replay(batch, buffer))
 
     def descend(self, model: Network, loss: Tensor) -> None:
         """Update all weights by one step of SGD along the gradient of a loss, a tensor without dimensions."""
-        descend(model, gradients_of(model, loss), self.lr)
+        descend(model, gradient_of(model, loss), self.lr)
 
-    def step(self, lr: float, model: Network, images: Tensor, labels: Tensor) -> Tensor | None:
+    def step(self, model: Network, images: Tensor, labels: Tensor) -> Tensor | None:
         """Descend along the gradient of the mean cross-entropy of images (N, C, H, W) and labels (N,)."""
-        descend(model, gradient_of(model, images, labels), lr)
+        self.descend(model, F.cross_entropy(model(images), labels))
         return None
 
 
@@ -149,17 +148,7 @@ def joined(images: Tensor, labels: Tensor, *replay: Tensor) -> tuple[Tensor, Ten
     return torch.cat([images, replay[0]]), torch.cat([labels, replay[1]])
 
 
-def gradient_of(model: Network, images: Tensor, labels: Tensor) -> list[Tensor]:
-    """Gradient of the mean cross-entropy of images (N, C, H, W) with labels (N,), in training mode; see `gradients_of`.
-
-    The running statistics of the network's BatchNorm layers change.
-    """
-    if not model.training:
-        model.train()
-    return gradients_of(model, F.cross_entropy(model(images), labels))
-
-
-def gradients_of(model: Network, loss: Tensor) -> list[Tensor]:
+def gradient_of(model: Network, loss: Tensor) -> list[Tensor]:
     """Gradient of a loss: one tensor per weight; zeros for a weight of a user's network that the loss does not use."""
     model.zero_grad()  # The next call makes new tensors, so the gradients returned here do not change.
     loss.backward()

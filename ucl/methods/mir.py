@@ -11,7 +11,7 @@ from torch import Tensor
 from ucl.buffers import Buffer
 from ucl.fields import check_fields
 from ucl.machine.cuda_graphs import restore
-from ucl.methods.method import descend, gradients_of, joined
+from ucl.methods.method import descend, gradient_of, joined
 from ucl.methods.replay import ExperienceReplay
 from ucl.models import Network
 from ucl.models.passes import losses_of
@@ -44,16 +44,15 @@ class MIR(ExperienceReplay):
         self._in_training_mode = scoring_batchnorm == "train"
 
     def update(self, model: Network, batch: Batch, buffer: Buffer | None) -> None:
-        candidates = self.drawn(self.n_candidates, batch.task, buffer)
-        self._step(model, batch.images, batch.labels, *(candidates or ()))
+        self._step(model, batch.images, batch.labels, *self.drawn(self.n_candidates, batch.task, buffer))
 
-    def step(self, lr: float, model: Network, images: Tensor, labels: Tensor, *candidates: Tensor) -> Tensor | None:
+    def step(self, model: Network, images: Tensor, labels: Tensor, *candidates: Tensor) -> Tensor | None:
         """Make a step of `ExperienceReplay`; `candidates` are images and labels of memory samples, or empty."""
         if candidates:
             increase = self.loss_increase(model, images, labels, *candidates)
             chosen = increase.topk(min(len(labels), len(increase))).indices
             images, labels = joined(images, labels, *(part[chosen] for part in candidates))
-        return super().step(lr, model, images, labels)
+        return super().step(model, images, labels)
 
     def loss_increase(
         self, model: Network, batch_images: Tensor, batch_labels: Tensor, images: Tensor, labels: Tensor
@@ -62,7 +61,7 @@ class MIR(ExperienceReplay):
         before = self._losses(model, images, labels)
         buffers = [statistic.clone() for statistic in model.buffers()]
         # Not by calling the network: hooks follow its training passes, and this one is undone.
-        gradient = gradients_of(model, F.cross_entropy(model.forward(batch_images), batch_labels))
+        gradient = gradient_of(model, F.cross_entropy(model.forward(batch_images), batch_labels))
         weights = [weight.detach().clone() for weight in model.parameters()]
         restore(model.buffers(), buffers)
         descend(model, gradient, self.lr)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ucl.buffers import Buffer
@@ -56,22 +57,25 @@ class AGEM(Method):
         self._reference_batch = reference_batch
         self._projected = projected
 
-    def replay(self, batch: Batch, buffer: Buffer | None) -> tuple[Tensor, Tensor] | None:
+    def replay(self, batch: Batch, buffer: Buffer | None) -> tuple[Tensor, ...]:
         """The memory samples of the reference gradient."""
         return self.drawn(self._reference_batch or len(batch), batch.task, buffer)
 
     def update(self, model: Network, batch: Batch, buffer: Buffer | None) -> None:
-        replay = self.replay(batch, buffer) or ()
+        replay = self.replay(batch, buffer)
         learnt = joined(batch.images, batch.labels, *(replay if self._projected == "replay" else ()))
         self._step(model, *learnt, *replay)
 
-    def step(self, lr: float, model: Network, images: Tensor, labels: Tensor, *replay: Tensor) -> None:
+    def step(self, model: Network, images: Tensor, labels: Tensor, *replay: Tensor) -> None:
         """Descend along the projected gradient; `replay` has the images and labels of a memory batch, or is empty."""
-        reference = gradient_of(model, *replay) if replay else None
-        gradient = gradient_of(model, images, labels)
-        if reference is not None:
-            project(gradient, reference)
-        descend(model, gradient, lr)
+        if not replay:
+            super().step(model, images, labels)
+            return
+        memory_images, memory_labels = replay
+        reference = gradient_of(model, F.cross_entropy(model(memory_images), memory_labels))
+        gradient = gradient_of(model, F.cross_entropy(model(images), labels))
+        project(gradient, reference)
+        descend(model, gradient, self.lr)
 
 
 def project(gradient: list[Tensor], reference: list[Tensor]) -> None:
