@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -73,7 +73,7 @@ def mc_test_as_published(model: Network, task: Task, seed: int) -> np.ndarray:
     return predicted.cpu().numpy()
 
 
-def thinned_tests(stream: ClassIncrementalStream, imbalance: float) -> list[np.ndarray]:
+def thinned_tests(stream: ClassIncrementalStream, imbalance: float) -> np.ndarray:
     """Which test images a long-tailed test would use: the reading "thinned" counts the predictions for these only.
 
     Args:
@@ -81,14 +81,12 @@ def thinned_tests(stream: ClassIncrementalStream, imbalance: float) -> list[np.n
         imbalance: imbalance of the training classes, see `ucl.streams.long_tailed_counts`.
 
     Returns:
-        For each task an array (N,): True for the test images that remain with `Config.long_tailed_test`.
+        (N,), for the test images of all tasks: True for those that remain with `Config.long_tailed_test`.
     """
-    truth = [task.test_labels.cpu().numpy() for task in stream]
-    labels = np.concatenate(truth)
-    indices_of_class = [np.flatnonzero(labels == c) for c in range(len(stream.class_order))]
-    counted = np.zeros(len(labels), bool)
-    counted[np.concatenate(thinned(indices_of_class, stream.class_order, imbalance))] = True
-    return np.split(counted, np.cumsum([len(labels) for labels in truth])[:-1])
+    labels_N = np.concatenate([task.test_labels.cpu().numpy() for task in stream])
+    indices_of_class = [np.flatnonzero(labels_N == c) for c in range(len(stream.class_order))]
+    retained = np.concatenate(thinned(indices_of_class, stream.class_order, imbalance))
+    return np.isin(np.arange(len(labels_N)), retained)
 
 
 class Evaluation:
@@ -101,8 +99,7 @@ class Evaluation:
         stream: its tasks hold the test images.
         seed: seed of the run. The dropout masks of the tests have their own generator, so that testing does not change
             the training.
-        counted: for each task an array (N,), True for the test images that count, see `thinned_tests`; by default all
-            count.
+        counted_N: True for the test images that count, see `thinned_tests`; by default all count.
         all_tasks: whether each test is of all tasks seen so far; otherwise only the one after the last task is, and the
             others are of the task just learnt, see `Config.evaluate_tasks`.
 
@@ -116,7 +113,7 @@ class Evaluation:
         self,
         stream: ClassIncrementalStream,
         seed: int,
-        counted: Sequence[np.ndarray] | None = None,
+        counted_N: np.ndarray | None = None,
         all_tasks: bool = True,
     ) -> None:
         self._tasks, self._seed, self._all_tasks = stream.tasks, seed, all_tasks
@@ -124,7 +121,7 @@ class Evaluation:
         truth = [task.test_labels.cpu().numpy() for task in stream]
         self.labels_N = np.concatenate(truth)
         self.tasks_N = np.repeat(np.arange(len(truth)), [len(labels) for labels in truth])
-        self._counted_N = np.ones(len(self.labels_N), bool) if counted is None else np.concatenate(counted)
+        self._counted_N = np.ones(len(self.labels_N), bool) if counted_N is None else counted_N
         self.predictions_TN = np.full((len(truth), len(self.labels_N)), NO_CLASS, np.int16)
         self.shift_T = np.full(len(truth), np.nan)
 
