@@ -31,6 +31,7 @@ MODULES = {
     "ipython": "IPython",
     "pillow": "PIL",
     "pyyaml": "yaml",
+    "ruamel-yaml": "ruamel",
     "scikit-learn": "sklearn",
 }
 
@@ -153,7 +154,7 @@ def test_importing_the_package_loads_nothing_heavy_reads_nothing_and_prints_noth
     for module in (
         *("torch", "pandas", "ucl.experiment"),
         *("avalanche", "distributed", "dask", "medmnist", "sklearn", "torchvision", "PIL", "scipy"),
-        *("papermill", "jupyter", "nbformat", "nbconvert", "IPython", "ipykernel", "yaml"),
+        *("papermill", "jupyter", "nbformat", "nbconvert", "IPython", "ipykernel", "yaml", "ruamel.yaml"),
         *("matplotlib.pyplot", "seaborn"),
     ):
         assert module not in loaded, module

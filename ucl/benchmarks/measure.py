@@ -26,10 +26,10 @@ from ucl.evidence import leaderboard
 from ucl.fields import known_fields
 from ucl.machine.determinism import repeatable
 from ucl.machine.hardware import environment, resolve_device, scoring_dtype
-from ucl.machine.yaml_form import from_yaml
 from ucl.models import SlimResNet18
 from ucl.scorers import resolve
 from ucl.streams import ClassIncrementalStream, datasets
+from ucl.sweeps.grid import from_yaml
 from ucl.sweeps.sweep import sweep
 
 PARTS = ("training", "views", "forwards", "selection")

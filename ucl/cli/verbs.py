@@ -21,10 +21,9 @@ from ucl.evidence.paper import GRIDS
 from ucl.fields import as_text, known_fields
 from ucl.machine.files import check_writable
 from ucl.machine.terminal import log_messages, show_note
-from ucl.machine.yaml_form import from_yaml
 from ucl.records import RecordStore, curves, failures, load_records
 from ucl.records.store import report as report_notes
-from ucl.sweeps.grid import grid, shard
+from ucl.sweeps.grid import from_yaml, grid, shard
 
 if TYPE_CHECKING:
     import pandas as pd

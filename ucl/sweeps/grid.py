@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from ucl.config import Config, unique
-from ucl.errors import InputError
+from ucl.errors import InputError, one_line
 from ucl.fields import known_fields
-from ucl.machine.yaml_form import check_unique_keys, from_yaml
 
 N_FIELDS_OF_A_RECORD = 20  # `Config` has had more since the first record; nobody types so many
 
@@ -23,8 +23,8 @@ def grid(source: str | Path | Mapping[str, Any] | Iterable[Mapping[str, Any]]) -
 
     Args:
         source: fields of `Config`, each with a value or several (a list, tuple, range or array); or several such
-            mappings, whose runs follow each other; or the path of a JSON or YAML file with one or several mappings or
-            records.
+            mappings, whose runs follow each other; or the path of a JSON or YAML file with one or several mappings, or
+            of a record.
 
     Returns:
         The runs, each experiment once (two scores under reservoir sampling are one experiment). Within a mapping the
@@ -45,19 +45,29 @@ def grid(source: str | Path | Mapping[str, Any] | Iterable[Mapping[str, Any]]) -
 def _read(file: str | Path) -> list[dict[str, Any]]:
     """The mappings in a file; of a record, its configuration."""
     text = Path(file).read_text(encoding="utf-8")
-    try:
-        content = json.loads(text, object_pairs_hook=_object)
-    except ValueError:
-        content = from_yaml(text)
+    with suppress(ValueError):  # JSON is YAML, but a record is long, and the reader of YAML slow.
+        content = json.loads(text)
+        if isinstance(content, dict) and {"config", "accuracy"} <= content.keys():
+            return [content["config"]]
+    content = from_yaml(text)
     content = content if isinstance(content, list) else [content]
     if not content or not all(isinstance(fields, dict) for fields in content):
         raise InputError("", None, "give a mapping of Config fields, a list of them, or a record")
-    return [fields["config"] if {"config", "accuracy"} <= fields.keys() else fields for fields in content]
+    return content
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    check_unique_keys(key for key, _ in pairs)
-    return dict(pairs)
+def from_yaml(text: str) -> Any:
+    """The value of a text in YAML 1.2; what is quoted there remains text.
+
+    Raises:
+        ValueError: the text is not valid YAML, or a mapping has a key twice; the message is one line.
+    """
+    from ruamel.yaml import YAML, YAMLError
+
+    try:
+        return YAML(typ="safe", pure=True).load(text)
+    except YAMLError as error:
+        raise ValueError(one_line(error).replace(' in "<unicode string>",', " in")) from None
 
 
 def _runs(grids: Iterable[Mapping[str, Any]]) -> list[Config]:
