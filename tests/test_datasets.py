@@ -136,7 +136,6 @@ FAULTS = {
     "patients of the training images only": dict(train_patients=[1, 2, 3, 4, 5, 6]),
     "an image without a patient": dict(train_patients=[*"abcde", ""], test_patients=[*"xyz"]),
     "a patient in train and test": dict(train_patients=[1, 2, 3, 4, 5, 6], test_patients=[7, 8, 6]),
-    "a patient twice in Unicode": dict(train_patients=[*"abcde", "\u00e9"], test_patients=["x", "y", "e\u0301"]),
 }
 
 
@@ -152,14 +151,6 @@ def test_an_npz_may_have_texts_for_labels_and_no_test_images(tmp_path):
     data = load(write(tmp_path / "set.npz", **arrays))
     assert data.classes == ("ant", "bee", "owl")
     assert (data.train_labels.tolist(), data.test_labels.tolist()) == ([2, 0, 2, 1], [2, 0, 1])
-
-
-def test_texts_are_one_class_whether_composed_or_decomposed(tmp_path):
-    train, test = ["\u00e9", "owl", "e\u0301", "owl"], ["owl", "e\u0301"]
-    arrays = {"train_images": images(4), "test_images": images(2), "train_labels": train, "test_labels": test}
-    data = load(write(tmp_path / "set.npz", **arrays))
-    assert data.classes == ("owl", "\u00e9")
-    assert (data.train_labels.tolist(), data.test_labels.tolist()) == ([1, 0, 1, 0], [0, 1])
 
 
 @pytest.mark.parametrize(("divisor", "tested_divisor", "n"), [(1, 1, 0), (16, 16, 1), (128, 128, 1), (1, 16, 1)])

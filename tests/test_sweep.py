@@ -227,14 +227,14 @@ def test_images_that_cannot_be_downloaded_are_refused_after_one_download(tiny, t
 REFUSED = [
     *(("jobs", value) for value in (0, 2.0, "many")),
     *(("threads", 0), ("device", "tpu"), ("store", __file__), ("population", "ucl.buffers:Reservoir")),
-    *(("dataset", "counted:images"), ("dataset", "nowhere.npz"), ("n_tasks", 5)),  # of four classes
+    *(("dataset", "counted:images"), ("dataset", "nowhere.npz")),
 ]
 
 
 @pytest.mark.parametrize(("argument", "value"), REFUSED)
 def test_an_argument_that_cannot_be_used_is_refused_at_once(tiny, tmp_path, argument, value):
     arguments = {"configs": [tiny], "store": tmp_path / "runs", **SWEEP}
-    is_field = argument in ("population", "dataset", "n_tasks")
+    is_field = argument in ("population", "dataset")
     arguments |= {"configs": [tiny, tiny.replace(**{argument: value})]} if is_field else {argument: value}
     with pytest.raises(InputError) as refusal:
         sweep(**arguments)

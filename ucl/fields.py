@@ -8,7 +8,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
-from unicodedata import normalize
 
 from ucl import catalogue
 from ucl.catalogue import LARGEST_IMAGE, SMALLEST_IMAGE, helps, is_user_object
@@ -215,8 +214,8 @@ def check(field: dataclasses.Field[Any], value: Any) -> None:
 
 
 def classes_in(text: str) -> list[list[str]]:
-    """The classes of each task in an explicit value of `CLASS_LISTS`, as they are written there, in NFC."""
-    return [[normalize("NFC", name.strip()) for name in task.split(",")] for task in text.split("|")]
+    """The classes of each task in an explicit value of `CLASS_LISTS`, as they are written there."""
+    return [[name.strip() for name in task.split(",")] for task in text.split("|")]
 
 
 def without_numpy(value: Any) -> Any:

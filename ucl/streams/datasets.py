@@ -10,7 +10,7 @@ import hashlib
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -142,23 +142,6 @@ def provide(name: str, root: str | Path | None = None, image_size: int | None = 
         raise InputError("image_size", image_size, f"{name} has {', '.join(map(str, sizes))} pixels per side")
     fetch(plain, path)
     return path
-
-
-def count_classes(name: str, root: str | Path | None = None, image_size: int | None = None) -> int | None:
-    """The number of classes of a data set, which `provide` downloads if needed. No image is read.
-
-    It is None for a function of the user, and for damaged data: loading them says what is wrong. The arguments are
-    those of `load`.
-    """
-    path = provide(name, root, image_size)
-    if path is None:
-        return 10 if plain_name(name) == "digits" else None
-    with suppress(Exception):
-        if path.is_dir():
-            return len(samples_in(path)[0])
-        with np.load(path, allow_pickle=False) as npz:
-            return len(np.unique(npz["train_labels"]))
-    return None
 
 
 def stamp(name: str, root: str | Path | None = None, image_size: int | None = None) -> str:

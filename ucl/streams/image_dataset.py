@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
-from unicodedata import normalize
 
 import numpy as np
 
@@ -109,7 +108,7 @@ def as_dataset(name: str, arrays: Mapping[str, Any], folder: Path, class_names: 
         name: name of the data set.
         arrays: some of `ARRAYS`, and `train_files`. Images are (N, H, H), (N, H, H, 1) or (N, H, H, 3), uint8. Labels
             are (N,) or (N, 1), whole numbers from 0, or texts, which name the classes. Patients are (N,) or (N, 1),
-            whole numbers or texts, for all splits or none. Texts are compared in their form NFC.
+            whole numbers or texts, for all splits or none.
         folder: where copies of images that are large compared with the memory are stored, in a temporary file.
         class_names: for labels that are numbers, without "classes": names that are used if there are as many as
             classes. Otherwise the names are the numbers.
@@ -136,8 +135,8 @@ def as_dataset(name: str, arrays: Mapping[str, Any], folder: Path, class_names: 
             fine = values.dtype.kind in "iuU" and values.shape in ((len(images),), (len(images), 1))
             _require(fine, f"{given}; give one whole number, or one text, per image, (N,) or (N, 1)")
         checked[f"{split}_images"] = images[..., None] if images.ndim == 3 else images
-        checked[f"{split}_labels"] = _composed(labels.reshape(-1))
-        patients[split] = _composed(members.reshape(-1).astype(str))
+        checked[f"{split}_labels"] = labels.reshape(-1)
+        patients[split] = members.reshape(-1).astype(str)
         shape, train_shape = images.shape[1:], arrays["train_images"].shape[1:]
         _require(shape == train_shape, f"{split}_images are {shape}, those of train {train_shape}; give equal ones")
     numbers_of = numbers_of_patients({split: members.tolist() for split, members in patients.items()})
@@ -161,7 +160,7 @@ def as_dataset(name: str, arrays: Mapping[str, Any], folder: Path, class_names: 
     present = np.unique(checked["train_labels"]).tolist()
     are_texts = isinstance(present[0], str)
     names = class_names if len(class_names) == len(present) and not are_texts else present
-    classes = tuple(_composed(np.ravel(arrays.get("classes", names)).astype(str)).tolist())
+    classes = tuple(np.ravel(arrays.get("classes", names)).astype(str).tolist())
     _require(len(classes) > 1, "has one class; give 2 or more")
     numbers = {label: c for c, label in enumerate(classes if are_texts else range(len(classes)))}
     _require(len(numbers) == len(classes), f"has classes of the same name: {first_of(classes)}; give each its own")
@@ -174,14 +173,6 @@ def as_dataset(name: str, arrays: Mapping[str, Any], folder: Path, class_names: 
         fine = split == "val" or not absent
         _require(fine, f"has no {split} images of {first_of(absent)}; give each class training and test images")
     return ImageDataset(name, classes, train_files=None if files is None else tuple(files.tolist()), **checked)
-
-
-def _composed(values: np.ndarray) -> np.ndarray:
-    """Texts in Unicode's composed form (NFC), as some systems store "é" as two characters; numbers unchanged."""
-    if values.dtype.kind != "U":
-        return values
-    texts, indices = np.unique(values, return_inverse=True)
-    return np.array([normalize("NFC", text) for text in texts.tolist()])[indices]
 
 
 def _require(fine: bool, reason: str) -> None:

@@ -11,7 +11,6 @@ import re
 import zipfile
 from pathlib import Path
 from typing import Any, NamedTuple
-from unicodedata import normalize
 
 import numpy as np
 
@@ -67,9 +66,8 @@ class Sample(NamedTuple):
 def samples_in(root: Path) -> tuple[list[str], dict[str, list[Sample]]]:
     """The classes of a folder, and the images of each split, by the rules of `torchvision.datasets.ImageFolder`.
 
-    Names are compared and sorted in Unicode's composed form (NFC): some systems store "é" as two characters. Unlike in
-    torchvision, GIF and JFIF files are images, and hidden files and what operating systems leave in folders are left
-    out. The folder itself is that of the training images if it has no splits.
+    Unlike in torchvision, GIF and JFIF files are images, and hidden files and what operating systems leave in folders
+    are left out. The folder itself is that of the training images if it has no splits.
 
     Raises:
         ValueError: the folders are not such classes and splits.
@@ -138,17 +136,13 @@ def read_folder(root: Path, size: int, data_folder: Path) -> dict[str, Any]:
 
 def _folders_in(folder: Path) -> dict[str, Path]:
     """The sub-folders by their names, sorted, without hidden ones."""
-    paths = [path for path in folder.iterdir() if path.is_dir() and not _is_hidden(path.name)]
-    named = {normalize("NFC", path.name): path for path in paths}
-    if len(named) < len(paths):
-        raise ValueError(f"{folder} has folders of one name in different Unicode forms; move their images into one")
-    return dict(sorted(named.items()))
+    return {path.name: path for path in sorted(folder.iterdir()) if path.is_dir() and not _is_hidden(path.name)}
 
 
 def _files_in(folder: Path) -> list[Path]:
     """The files in a folder and in the folders there, relative to it, in torchvision's order, without hidden ones."""
     files = [Path(parent, name) for parent, _, names in os.walk(folder, followlinks=True) for name in names]
-    files.sort(key=lambda file: (normalize("NFC", file.parent.as_posix()), normalize("NFC", file.name), file.name))
+    files.sort(key=lambda file: (file.parent.as_posix(), file.name))
     files = [file.relative_to(folder) for file in files]
     return [file for file in files if not any(map(_is_hidden, file.parts))]
 

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from itertools import combinations
 from pathlib import Path
 from typing import Any
-from unicodedata import normalize
 
 import numpy as np
 
@@ -147,4 +146,4 @@ def _class_names(part: Any) -> list[list[str]]:
     names = getattr(label, "names", None) or getattr(part, "classes", None)
     if not isinstance(names, (list, tuple)) or getattr(part, "target_transform", None):
         return []
-    return [[normalize("NFC", str(name)) for name in names]]
+    return [list(map(str, names))]

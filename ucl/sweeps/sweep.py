@@ -6,7 +6,6 @@ any number of machines that share its folder, therefore divide the work between 
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor
 from pathlib import Path
@@ -199,8 +198,5 @@ def _check_inputs(missing: list[Config], root: str | None) -> None:
     """
     for field, path in dict.fromkeys(pair for config in missing for pair in config.user_objects.items()):
         find_user_object(field, path)
-    n_classes_of = functools.cache(datasets.count_classes)
-    for config in missing:
-        n_classes = n_classes_of(config.dataset, root, config.image_size)
-        if n_classes is not None and config.n_tasks > n_classes:
-            raise InputError("n_tasks", config.n_tasks, f"{config.dataset} has {n_classes} classes; give that or fewer")
+    for dataset, image_size in dict.fromkeys((config.dataset, config.image_size) for config in missing):
+        datasets.provide(dataset, root, image_size)
