@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import unicodedata
 import zlib
 from pathlib import Path
 
