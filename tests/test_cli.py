@@ -53,8 +53,6 @@ def test_a_second_call_reads_what_the_first_has_measured(here, cli):
     assert files(here) == before
     assert second.startswith("already measured on 2") and second.split("\n", 1)[1] == first
     assert {path.parent for path in before} == {here, here / "runs"}  # The default folder of records is `runs`.
-    assert cli("run", *TINY, "--population", "reservoir", "--curves", "curves")[0] == 0
-    assert [path.stem for path in (here / "curves").iterdir()] == [path.stem for path in (here / "runs").iterdir()]
 
 
 def test_the_run_of_a_record_is_repeated_with_another_seed(here, cli):
@@ -133,10 +131,10 @@ def test_a_tilde_is_the_home_folder(here, cli, monkeypatch):
     save_bands(here / "home" / "data" / "set.npz")
     (here / "home" / "run.json").write_text(json.dumps({"dataset": "set", "n_tasks": 2, "memory_size": 8}))
     where = ["--config=~/run.json", "--store=~/runs", "--data=~/data", "--device", "cpu"]
-    assert cli("sweep", *where, "--curves=~/curves")[0] == 0
+    assert cli("sweep", *where, "--predictions=~/predictions")[0] == 0
     assert cli("run", *where)[1].startswith("already measured")
     assert cli("results", "~/runs", "--output=~/table.csv")[0] == 0
-    assert {"curves", "data", "run.json", "runs", "table.csv"} <= set(os.listdir(here / "home"))
+    assert {"predictions", "data", "run.json", "runs", "table.csv"} <= set(os.listdir(here / "home"))
 
 
 def test_the_command_and_its_verbs_explain_themselves(cli):

@@ -15,11 +15,10 @@ from conftest import save_bands
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from ucl import Config, InputError, datasets
+from ucl import Config, datasets
 from ucl.assembly import build_buffer, build_method, build_model, build_stream
 from ucl.evidence.paper import PUBLISHED_CODE
 from ucl.machine.determinism import exact_arithmetic
-from ucl.machine.hardware import resolve_device
 
 pytestmark = pytest.mark.usefixtures("narrow")
 
@@ -147,28 +146,6 @@ def test_scoring_is_launched_alike_for_a_small_and_a_large_memory(dataset, score
     small, large = (stepped(dataset, {**fields, "memory_size": size}, batches=5)[-1][1].launches for size in (20, 200))
     assert small["convolution"] == large["convolution"] == 11  # the stem, eight in four blocks, and two shortcuts
     assert small == large
-
-
-@pytest.mark.parametrize(
-    ("built_for", "auto"),
-    [
-        (["sm_90"], "cuda:1"),
-        (["sm_80", "sm_86", "sm_100a", "compute_100"], "cpu"),
-        (["sm_50", "compute_50"], "cuda:0"),
-        (["sm_70", "sm_90a"], "cuda:0"),
-    ],
-)
-def test_auto_takes_the_first_gpu_that_this_torch_has_code_for(monkeypatch, built_for, auto):
-    """With a T4 and an H100: code for a model runs on later models of its generation, not on earlier ones."""
-    monkeypatch.setattr(torch.version, "cuda", "12.6")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda gpu: {"cuda:0": (7, 5), "cuda:1": (9, 0)}[gpu])
-    monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: built_for)
-    assert str(resolve_device("auto")) == auto
-    if auto == "cuda:1":
-        with pytest.raises(InputError, match=r"choose from: auto, cpu, cuda:1$"):
-            resolve_device("cuda")
 
 
 CALLERS = {

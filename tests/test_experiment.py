@@ -402,9 +402,9 @@ def test_progress_is_shown_when_asked_for_and_else_not_a_word(small, capfd):
     assert capfd.readouterr() == ("", "")
     ucl.run(config, device="cpu", progress=None)  # The output is a file here, not a terminal.
     assert capfd.readouterr() == ("", "")
-    ucl.run(config, device="cpu", progress=True)
+    record = ucl.run(config, device="cpu", progress=True)
     out, err = capfd.readouterr()
-    assert out == "" and "Finetune" in err and "4/4" in err
+    assert out == "" and "Finetune" in err and "4/4" in err and f"A {100 * record.last_accuracy:.1f} %" in err
 
 
 # --- a network that diverges, and measuring ---

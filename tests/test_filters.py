@@ -18,7 +18,7 @@ RUNS = frame(
     record_of(BI.replace(population="reservoir", seed=2)),
     record_of(BI.replace(method="agem", population="uncertainty", seed=3)),
     record_of(Config(dataset="bloodcell", method="finetune", seed=4), fingerprint="bb"),
-    record_of(BI.replace(dataset="/some/where/cells.npz", score="mine:s(a=3, seed=2)", seed=5), score_source="0a"),
+    record_of(BI.replace(dataset="/some/where/cells.npz", score="mine:s(a=3, seed=2)", seed=5), source="0a"),
 )
 
 

@@ -132,7 +132,7 @@ def test_methods_that_were_scored_in_different_arithmetics_are_named():
 
 def test_a_filter_that_selects_several_methods_is_refused_with_what_differs():
     mine = BI.replace(score="mine:s")
-    mixed = frame(*of(mine, {0: 0.1}, score_source="0a"), *of(mine, {1: 0.1}, score_source="0b"), *of(ER, THEIRS))
+    mixed = frame(*of(mine, {0: 0.1}, source="0a"), *of(mine, {1: 0.1}, source="0b"), *of(ER, THEIRS))
     assert "source (0a, 0b)" in refused(mixed, "score=mine:s", "label=ER")
     several = frame(*of(BI, OURS), *of(BI.replace(refresh=2), OURS), *of(BI.replace(selection="top"), OURS))
     runs = pd.concat([several, frame(*of(ER, THEIRS))], ignore_index=True)

@@ -486,7 +486,7 @@ def test_no_mean_is_taken_over_runs_that_differ_in_more_than_the_seed(draw):
         (er, er.config.replace(memory_size=20), {}, r"ER.*memory_size"),
         (bi, bi.config.replace(refresh=2, lr=0.2), {}, r"BI bottom.*refresh \(1, 2\)"),
         (bi, bi.config, {"data": bi.data | {"fingerprint": "bb"}}, "and bb; .* --where fingerprint=0123456789abcdef$"),
-        (mine, mine.config, {"environment": mine.environment | {"score_source": "bb"}}, "differ in source "),
+        (mine, mine.config, {"environment": mine.environment | {"source": "bb"}}, "differ in source "),
     ]:
         with pytest.raises(InputError, match=reason):
             draw([*records, replace(record, config=config, **facts)])

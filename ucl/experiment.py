@@ -18,8 +18,8 @@ from ucl.assembly import Parts, assemble, find_user_object
 from ucl.config import Config
 from ucl.errors import InputError
 from ucl.evaluation.run_files import RunFiles
-from ucl.evaluation.run_tests import Curves, FinalMemory, RunTests
-from ucl.listeners import Checkpoint, Diverged, Divergence, Listeners, Progress
+from ucl.evaluation.run_tests import FinalMemory, Progress, RunTests
+from ucl.listeners import Checkpoint, Diverged, Divergence, Listeners
 from ucl.machine.clock import Clock
 from ucl.machine.determinism import GlobalGenerators, default_modes, repeatable
 from ucl.machine.hardware import commit, environment, package_hash, resolve_device, scoring_dtype
@@ -36,7 +36,6 @@ def run(
     progress: bool | None = None,
     graphs: bool | None = None,
     checkpoint: str | Path | None = None,
-    curves: str | Path | None = None,
     weights: str | Path | None = None,
     predictions: str | Path | None = None,
 ) -> Record:
@@ -46,7 +45,7 @@ def run(
         config: the experiment.
         device: "cpu", "cuda", "cuda:1" and so on; "auto" uses a GPU if there is one.
         root: folder of the data sets; see `ucl.datasets.load`.
-        progress: whether to show a progress bar; None shows one in a terminal or notebook.
+        progress: whether to show a progress bar, with A after each task; None shows one in a terminal or notebook.
         graphs: whether a GPU repeats training steps and scoring passes from CUDA graphs, see
             `ucl.machine.cuda_graphs`; None: unless the network or the method is a user's. Results are equal unless
             these use Python values that change from step to step, such as a counter: a graph repeats the first ones.
@@ -55,7 +54,6 @@ def run(
             uninterrupted run; otherwise it is ignored with a warning. The caller deletes it after storing the record.
             If a user's object has state and no `state_dict` and `load_state_dict`, no file is written, with
             a warning. What changes in a network belongs into buffers or `get_extra_state`.
-        curves: a CSV file with one row per task learnt, written after each task, see `ucl.records.curves`.
         weights: a folder; the run writes the network after each task to a folder in it, see `ucl.models.load`.
         predictions: a folder; the run writes a file to it, with the predicted class of each test image after each task,
             see `ucl.records.predictions`.
@@ -84,9 +82,9 @@ def run(
         n_learnt = saved.load()
         with progress_bar(stream.n_batches, config.label, progress) as bar:
             bar.update(tests.batches)
-            listeners = Listeners([Progress(bar), Divergence(model, buffer), tests])
-            listeners += [Curves(curves, tests.evaluation, config.balanced_accuracy)] if curves is not None else []
-            listeners += [files, saved, FinalMemory(config, model, buffer)]
+            shown = Progress(bar, tests.evaluation, config.balanced_accuracy)
+            last = [shown, files, saved, FinalMemory(config, model, buffer)]
+            listeners = Listeners([Divergence(model, buffer), tests, *last])
             diverged_after = None
             try:
                 _learn(config, parts, n_learnt, listeners, clock)

@@ -63,16 +63,6 @@ class Listeners(list[Listener]):
         return {name: value for listener in self for name, value in listener.finish().items()}
 
 
-class Progress(Listener):
-    """A progress bar of batches."""
-
-    def __init__(self, bar: Any) -> None:
-        self._bar = bar
-
-    def after_batch(self, task: Task) -> None:
-        self._bar.update()
-
-
 class Divergence(Listener):
     """Ends the run after a task with which the network has diverged."""
 

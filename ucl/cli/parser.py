@@ -188,8 +188,6 @@ def _add_machine(verb: Any, threads: str) -> None:
     verb.add_argument("--threads", type=int, metavar="N", help=f"CPU threads per run (default: {threads})")
     text = "whether a GPU repeats its work from CUDA graphs (default: with built-in methods and networks)"
     verb.add_argument("--graphs", action=argparse.BooleanOptionalAction, help=text)
-    text = "folder for one CSV file per run: accuracy and forgetting, one row per task, written during the run"
-    verb.add_argument("--curves", type=path, metavar="DIR", help=text)
     text = "folder for the networks after each task: ucl.models.load(record) in Python"
     verb.add_argument("--weights", type=path, metavar="DIR", help=text)
     text = "folder for one .npz file per run: the predicted class of each test image after each task"

@@ -21,8 +21,9 @@ from ucl.evidence.paper import GRIDS
 from ucl.fields import as_text, known_fields
 from ucl.machine.files import check_writable
 from ucl.machine.terminal import log_messages, show_note
-from ucl.records import RecordStore, curves, failures, load_records
+from ucl.records import RecordStore, failures, load_records
 from ucl.records.store import report as report_notes
+from ucl.records.store import report_missing_files
 from ucl.sweeps.grid import from_yaml, grid, shard
 
 if TYPE_CHECKING:
@@ -72,13 +73,13 @@ def run(options: argparse.Namespace) -> int:
             torch.set_num_threads(options.threads)
         settings = dict(device=options.device, root=options.data, graphs=options.graphs, **files)
         with log_messages(show_note):
-            stored, is_new = measure_once(store, config, options.curves, **settings)
+            stored, is_new = measure_once(store, config, **settings)
     if stored.record is None:
         reason = "another process is measuring this run there; wait for it, or give another folder"
         raise InputError("store", options.store, reason)
     if not is_new:
         print(f"already measured on {stored.record.date[:10]}; delete the record to measure again")
-        curves.write_files([stored], options.curves, **files)
+        report_missing_files([stored], **files)
     print(stored.record)
     print(as_text(stored.path))
     return 0
@@ -114,7 +115,7 @@ def sweep(options: argparse.Namespace) -> int:
     from ucl.sweeps.sweep import SweepError
     from ucl.sweeps.sweep import sweep as measure
 
-    names = ("jobs", "device", "threads", "graphs", "curves", "weights", "predictions")
+    names = ("jobs", "device", "threads", "graphs", "weights", "predictions")
     settings = {name: getattr(options, name) for name in names}
     try:
         with log_messages(show_note):

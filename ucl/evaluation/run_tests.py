@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import warnings
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,11 +18,12 @@ from ucl.evaluation.accuracy import Evaluation, mc_test_as_published, thinned_te
 from ucl.evaluation.anytime import AnytimeEvaluation
 from ucl.evaluation.readings import with_statistics
 from ucl.evaluation.running_statistics import Statistics, TrainingStatistics, shift, statistics_of
+from ucl.fields import decimal
 from ucl.listeners import Diverged, Listener
 from ucl.machine.clock import Clock
 from ucl.machine.determinism import seed_for
 from ucl.models import Network
-from ucl.records import Reading, curves
+from ucl.records import Reading
 from ucl.records.measures import accuracy_so_far
 from ucl.streams import ClassIncrementalStream, Task
 
@@ -153,16 +153,18 @@ class RunTests(Listener):
         }
 
 
-class Curves(Listener):
-    """Writes the accuracy after each task to a CSV file, see `ucl.records.curves`."""
+class Progress(Listener):
+    """A progress bar of batches, with the accuracy on the tasks learnt so far."""
 
-    def __init__(self, file: str | Path, evaluation: Evaluation, balanced: bool) -> None:
-        self._file, self._evaluation, self._balanced = file, evaluation, balanced
+    def __init__(self, bar: Any, evaluation: Evaluation, balanced: bool) -> None:
+        self._bar, self._evaluation, self._balanced = bar, evaluation, balanced
+
+    def after_batch(self, task: Task) -> None:
+        self._bar.update()
 
     def after_task(self, task: Task) -> None:
-        accuracy = self._evaluation.accuracy
-        so_far = accuracy_so_far(accuracy, self._evaluation.class_recall, self._balanced)
-        curves.save(accuracy, so_far, self._file)
+        accuracy_T = accuracy_so_far(self._evaluation.accuracy, self._evaluation.class_recall, self._balanced)
+        self._bar.set_postfix_str(f"A {decimal(100 * accuracy_T[task.number])} %")
 
 
 class FinalMemory(Listener):

@@ -20,33 +20,19 @@ from ucl.errors import InputError
 
 
 def resolve_device(name: str) -> torch.device:
-    """The device with a name; "auto" is the first GPU that this torch can use, or the CPU if there is none.
+    """The device with a name; "auto" is the first GPU, or the CPU if there is none.
 
     Raises:
-        InputError: there is no such device here, or this torch can't use it.
+        InputError: there is no such device here.
     """
     # Without is_available, the count may include GPUs whose driver this torch can't work with.
     gpus = [f"cuda:{i}" for i in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
-    gpus = list(filter(_has_kernels, gpus))
     if name == "auto":
         return torch.device(gpus[0] if gpus else "cpu")
     full = "cuda:0" if name == "cuda" else name
     if full not in ["cpu", *gpus]:
-        reason = f"is not here, or torch {torch.__version__} is not built for it"
-        raise InputError("device", name, f"{reason}; choose from: {', '.join(['auto', 'cpu', *gpus])}")
+        raise InputError("device", name, f"is not here; choose from: {', '.join(['auto', 'cpu', *gpus])}")
     return torch.device(full)
-
-
-def _has_kernels(gpu: str) -> bool:
-    """Whether this torch was built for a GPU: "sm" is code for one generation, "compute" also for later ones."""
-    if torch.version.cuda is None:  # A torch for AMD's GPUs has no list of CUDA generations.
-        return True
-    major, minor = torch.cuda.get_device_capability(gpu)
-    for kind, _, number in (arch.partition("_") for arch in torch.cuda.get_arch_list()):
-        built = divmod(int(number.rstrip("af")), 10)
-        if built <= (major, minor) and (built[0] == major or kind == "compute"):
-            return True
-    return False
 
 
 def scoring_dtype(config: Config, device: torch.device) -> torch.dtype:

@@ -63,9 +63,8 @@ class Record:
             GPU, where they overlap with the host's work.
         environment: device, processor, threads, precision of scoring, versions, commit of the code; graphs, whether a
             GPU repeated training steps from CUDA graphs (absent from older records); source, the hash of the sources of
-            the user's objects (`ucl.user_objects.source_hash`; in older records one per object, score_source and so
-            on); peak memory in MiB: on a GPU of the run's tensors, otherwise of the process from its start to the end
-            of this run.
+            the user's objects (`ucl.user_objects.source_hash`); peak memory in MiB: on a GPU of the run's tensors,
+            otherwise of the process from its start to the end of this run.
         data: name, fingerprint and number of training images of the data set.
         date: UTC, ISO 8601.
         diverged_after: the task, from 0, after which the network's weights, statistics or logits were NaN or infinite.
@@ -224,11 +223,7 @@ class Record:
     @property
     def version(self) -> Version:
         """The versions of the images and of the user's objects that were measured."""
-        source = self.environment.get("source", "")
-        if not source:  # Older records have a hash per object; of several files, it is not today's.
-            hashes = sorted({value for name, value in self.environment.items() if name.endswith("_source")})
-            source = "-".join(hashes)[:64]
-        return Version(self.data["fingerprint"], source)
+        return Version(self.data["fingerprint"], self.environment.get("source", ""))
 
     @property
     def identity(self) -> tuple[str, Version]:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ucl import user_objects
 from ucl.config import Config
-from ucl.errors import InputError
+from ucl.errors import InputError, first_of
 from ucl.machine.files import write_whole
 from ucl.records.measures import COLUMNS
 from ucl.records.record import FACTS, Record, Version
@@ -243,6 +243,15 @@ def report(runs: Iterable[StoredRun]) -> None:
     for note in dict.fromkeys(run.note for run in runs if run.note):
         # The warning's origin is this line, so that Python shows equal notes of different callers only once.
         warnings.warn(note, stacklevel=1)
+
+
+def report_missing_files(runs: Iterable[StoredRun], **folders: str | Path | None) -> None:
+    """Warn if runs that have a record lack the files of a kind in `Record.files` whose folder is not None."""
+    stored = [(run.path, run.record) for run in runs if run.record is not None]
+    for kind in [kind for kind, folder in folders.items() if folder is not None]:
+        if without := [path.name for path, record in stored if kind not in record.files]:
+            reason = f"measured without {kind}; delete the record to measure the run again"
+            warnings.warn(f"{first_of(without)}: {reason}", stacklevel=3)
 
 
 def load_records(store: str | Path) -> pd.DataFrame:

@@ -15,22 +15,19 @@ from ucl.experiment import run
 from ucl.fields import decimal
 from ucl.machine import checkpoints
 from ucl.machine.terminal import duration
-from ucl.records import RecordStore, curves
+from ucl.records import RecordStore
 from ucl.records.store import StoredRun
 from ucl.sweeps import locks
 
 _one_at_a_time = threading.Lock()  # The number of threads belongs to the whole process.
 
 
-def measure_once(
-    store: RecordStore, config: Config, curve_folder: str | Path | None = None, **how: Any
-) -> tuple[StoredRun, bool]:
+def measure_once(store: RecordStore, config: Config, **how: Any) -> tuple[StoredRun, bool]:
     """Run one experiment and store its record, unless it has one already or another process is running it.
 
     Args:
         store: store of the records; its folder exists.
         config: the experiment.
-        curve_folder: folder of the run's curve, see `ucl.records.curves`.
         how: device, root, progress, graphs, weights and predictions, see `ucl.run`.
 
     Returns:
@@ -46,8 +43,7 @@ def measure_once(
         if stored.record is not None or not acquired:
             return stored, False
         checkpoint = checkpoints.path_of(store.folder, config)
-        curve = None if curve_folder is None else curves.path_of(curve_folder, stored.path)
-        record = run(config, checkpoint=checkpoint, curves=curve, **how)
+        record = run(config, checkpoint=checkpoint, **how)
         path = store.save(record)
         checkpoint.unlink(missing_ok=True)
         return StoredRun(path, record), True
@@ -65,13 +61,11 @@ class Outcome(NamedTuple):
     text: str
 
 
-def measure(
-    config: Config, store: str, threads: int | None, root: str | None, curves: str | None, call: str = "", **how: Any
-) -> Outcome:
+def measure(config: Config, store: str, threads: int | None, root: str | None, call: str = "", **how: Any) -> Outcome:
     """`measure_once` in a process that measures many runs; an error becomes an outcome.
 
     Args:
-        config, store, threads, root, curves: see `ucl.sweep`; all folders are absolute paths.
+        config, store, threads, root: see `ucl.sweep`; all folders are absolute paths.
         call: a unique name of this call, because dask merges equal calls.
         how: device, graphs, weights and predictions, see `ucl.run`.
     """
@@ -79,7 +73,7 @@ def measure(
         before = torch.get_num_threads()
         try:
             torch.set_num_threads(threads or before)
-            stored, is_new = measure_once(RecordStore(store, root), config, curves, root=root, progress=False, **how)
+            stored, is_new = measure_once(RecordStore(store, root), config, root=root, progress=False, **how)
             record = stored.record
             if record is None:
                 return Outcome("locked", "another process is measuring it")

@@ -21,8 +21,7 @@ from ucl.machine.available import available_bytes
 from ucl.machine.files import check_writable
 from ucl.machine.hardware import resolve_device
 from ucl.records import Record, RecordStore
-from ucl.records.curves import write_files
-from ucl.records.store import report
+from ucl.records.store import report, report_missing_files
 from ucl.streams import datasets
 from ucl.sweeps import locks
 from ucl.sweeps.one_run import Outcome, measure
@@ -68,7 +67,6 @@ def sweep(
     progress: bool | None = None,
     threads: int | None = None,
     graphs: bool | None = None,
-    curves: str | Path | None = None,
     weights: str | Path | None = None,
     predictions: str | Path | None = None,
 ) -> list[Record]:
@@ -100,8 +98,6 @@ def sweep(
         threads: CPU threads per run; None divides this process's threads between the `jobs`, and does not change those
             of an executor's workers. A result repeats bit for bit with the same number of threads.
         graphs: see `ucl.run`.
-        curves: folder for one CSV file per run, which grows during the run, see `ucl.records.curves`. For runs that
-            already have a record, the file is made from the record.
         weights, predictions: folders of further files, see `ucl.run`. A run that already has a record is not repeated
             for them; a warning names it.
 
@@ -128,7 +124,7 @@ def sweep(
     stored = records.find(experiments)
     report(stored.values())
     missing = [config for config in experiments if stored[config.key].record is None]
-    write_files(stored.values(), curves, weights=weights, predictions=predictions)
+    report_missing_files(stored.values(), weights=weights, predictions=predictions)
     failures: dict[str, str] = {}
     try:
         if missing and executor is None:
@@ -138,7 +134,7 @@ def sweep(
             check_writable("store", records.folder)
             if jobs > 1:
                 threads = threads or max(1, torch.get_num_threads() // jobs)
-            folders = {"store": records.folder, "curves": curves, "weights": weights, "predictions": predictions}
+            folders = {"store": records.folder, "weights": weights, "predictions": predictions}
             how: dict[str, Any] = {name: None if f is None else str(Path(f).absolute()) for name, f in folders.items()}
             how |= {"root": folder, "device": device, "threads": threads, "graphs": graphs}
 
