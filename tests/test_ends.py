@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("small_networks")
 SWEEP = {"device": "cpu", "threads": 1}
 
 
-def wait_for(condition, seconds=60):
+def wait_for(condition, seconds=120):
     end = time.monotonic() + seconds
     while not (value := condition()):
         assert time.monotonic() < end, "waited in vain"
