@@ -18,8 +18,7 @@ from ucl.evaluation.accuracy import DROPOUT_PASSES
 from ucl.machine.determinism import default_modes, seed_for, seeded_draws
 from ucl.machine.hardware import scoring_dtype
 from ucl.methods import METHODS, Method
-from ucl.models import Network, OwnNetwork
-from ucl.models.passes import features_of
+from ucl.models import Network
 from ucl.models.saved import new_network
 from ucl.scorers import RandomScores, Scorer, ScoringPasses
 from ucl.streams import ClassIncrementalStream, datasets
@@ -58,9 +57,6 @@ def assemble(
             slots than classes, or a user object cannot be used.
     """
     model = build_model(config, dataset, device)
-    score = find_user_object("score", config.score) if "score" in config.user_objects else None
-    if score and isinstance(model, OwnNetwork) and "features_ND" in user_objects.ByName(score, scorers.INPUTS).asked:
-        features_of(model, torch.zeros(2, *model.image_shape, device=model.mean.device))  # Raises if it has none.
     stream, buffer = build_stream(config, dataset, device), build_buffer(config, dataset, device, graphs)
     return Parts(stream, model, buffer, build_method(config, model, graphs))
 
@@ -110,22 +106,21 @@ def build_model(config: Config, dataset: datasets.ImageDataset, device: torch.de
     Raises:
         InputError: the images are too small for it, or the user's network does not fit the configuration.
     """
+    is_own = "model" in config.user_objects
+    if dataset.image_size < SMALLEST_IMAGE and not is_own:
+        reason = (
+            f"its images have {dataset.image_size} pixels per side, and the network's last pooling needs "
+            f"{SMALLEST_IMAGE} at least; enlarge them, or give a folder of images and an image_size"
+        )
+        raise InputError("dataset", config.dataset, reason)
     shape = dataset.n_classes, dataset.channels, dataset.image_size
     with seeded_draws(seed_for(config.seed, "weights"), device):
-        if path := config.user_objects.get("model"):
-            model = new_network(path, shape, dataset.mean, dataset.std)
-            if config.test_batchnorm != "running" and not model.has_running_statistics:
-                reason = f"{config.model} has no running statistics; give running"
-                raise InputError("test_batchnorm", config.test_batchnorm, reason)
-            check_dropout(config, model, config.model)
-            return model.to(device)
-        if dataset.image_size < SMALLEST_IMAGE:
-            reason = (
-                f"its images have {dataset.image_size} pixels per side, and the network's last pooling needs "
-                f"{SMALLEST_IMAGE} at least; enlarge them, or give a folder of images and an image_size"
-            )
-            raise InputError("dataset", config.dataset, reason)
-        return new_network(config.model, shape, dataset.mean, dataset.std, config.dropout).to(device)
+        model = new_network(config.model, shape, dataset.mean, dataset.std, config.dropout)
+    if is_own and config.test_batchnorm != "running" and not model.has_running_statistics:
+        reason = f"{config.model} has no running statistics; give running"
+        raise InputError("test_batchnorm", config.test_batchnorm, reason)
+    check_dropout(config, model, config.model)
+    return model.to(device)
 
 
 def check_dropout(config: Config, model: Network, name: str) -> None:

@@ -78,7 +78,6 @@ class StoragePolicy(ExemplarsBuffer):
         super().__init__(config.memory_size)
         self.config, self.mean, self.std = config, np.atleast_1d(mean).tolist(), np.atleast_1d(std).tolist()
         self.memory: Buffer | None = None
-        self._shape: tuple[int, ...] = ()  # of the images so far
         for name, values, low in (("mean", self.mean, -np.inf), ("std", self.std, 0.0)):
             if len(values) not in (1, 3) or not all(low < value < np.inf for value in values):
                 raise InputError(name, values, "give a number per channel, or one for all; those of std above 0")
@@ -98,7 +97,7 @@ class StoragePolicy(ExemplarsBuffer):
         images = self._pixels([sample[0] for sample in samples]).to(device)
         labels = np.array([int(sample[1]) for sample in samples], dtype=np.int64)
         if self.memory is None:
-            self.memory = build_memory(self.config, self.max_size, self._shape, device)
+            self.memory = build_memory(self.config, self.max_size, images.shape[1:], device)
         memory = self.memory
         before = memory.positions[: memory.n_stored].tolist()
         new = range(memory.n_seen, memory.n_seen + len(labels))
@@ -137,18 +136,17 @@ class StoragePolicy(ExemplarsBuffer):
 
     def _pixels(self, images: list[Any]) -> Tensor:
         """The pixels (N, C, H, W), uint8, of normalised images (C, H, W)."""
-        for image in images:
-            shape = tuple(image.shape) if isinstance(image, Tensor) and image.is_floating_point() else ()
-            if len(shape) != 3 or shape[0] not in (1, 3) or shape[1] != shape[2] or shape != (self._shape or shape):
-                got = f"{image.dtype} {tuple(image.shape)}" if isinstance(image, Tensor) else type(image).__name__
-                reason = "give float images (C, H, W), square, of one size, with 1 or 3 channels"
-                raise InputError("images", got.replace("torch.", ""), reason)
-            self._shape = shape
-        for name, values in (("mean", self.mean), ("std", self.std)):
-            if len(values) > 1 and len(values) != len(images[0]):
-                raise InputError(name, values, f"the images have {len(images[0])} channel; give one number")
+        first = images[0]
+        shape = tuple(first.shape) if isinstance(first, Tensor) and first.is_floating_point() else ()
+        if len(shape) != 3 or shape[0] not in (1, 3) or shape[1] != shape[2]:
+            got = f"{first.dtype} {tuple(first.shape)}" if isinstance(first, Tensor) else type(first).__name__
+            reason = "give float images (C, H, W), square, of one size, with 1 or 3 channels"
+            raise InputError("images", got.replace("torch.", ""), reason)
+        normalised = torch.stack(images).cpu()
         mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (self.mean, self.std))
-        pixels = torch.stack(images).cpu() * std + mean
+        pixels = normalised * std + mean
+        if pixels.shape != normalised.shape:
+            raise InputError("mean", self.mean, "the images have 1 channel; give one number each for mean and std")
         levels = (pixels * 255).round()
         if not ((levels >= 0) & (levels <= 255)).all():
             reason = f"with it, pixels are from {pixels.min():.3g} to {pixels.max():.3g} instead of in [0, 1]; "

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 
@@ -31,7 +29,7 @@ class LossAwareBuffer(Buffer):
     An update that replaces samples waits for the device, because the host draws the slots by the losses.
     """
 
-    _replayed: tuple[int, ...] = ()  # slots that were replayed since the last update
+    _replayed: tuple[int, ...] = ()  # slots that were drawn for the batch; no state, as `update` follows
 
     def drawn_slots(self, n: int, exclude_task: int | None, draw: np.random.Generator) -> np.ndarray:
         slots = super().drawn_slots(n, exclude_task, draw)
@@ -60,13 +58,6 @@ class LossAwareBuffer(Buffer):
         if len(slots):
             self.values["loss"][self._on_device(slots)] = losses[len(batch) :]
         self._replayed = ()
-
-    def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "replayed": list(self._replayed)}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict(state)
-        self._replayed = tuple(state["replayed"])
 
 
 def leaving_probabilities(losses_S: np.ndarray) -> np.ndarray:
