@@ -51,18 +51,15 @@ def test_a_fifo_memory_has_the_last_images():
         assert torch.equal(buffer.values[name], values[buffer.positions])
 
 
-def test_a_sample_without_a_value_has_nan_or_zero_and_an_old_value_is_gone():
-    buffer, (first, second) = Fifo(10, SHAPE), batches()
-    assert buffer.lacks("noise")
+@pytest.mark.parametrize("memory", [lambda: Fifo(12, SHAPE), lambda: random_memory(12)])
+def test_empty_slots_have_no_values_and_all_batches_the_same_names(memory):
+    buffer, (first, second) = memory(), batches()
     buffer.update(None, first)
-    assert not buffer.lacks("noise")
-    second.values.clear()
-    buffer.replace([3, 4], second, [0, 1])
-    restored = Fifo(10, SHAPE)
-    restored.load_state_dict(buffer.state_dict())
-    assert buffer.lacks("noise") and restored.lacks("noise")
-    assert buffer.values["noise"].isnan().all(1).tolist() == [slot in (3, 4) for slot in range(10)]
-    assert buffer.values["position"][3:5].tolist() == [0, 0]
+    assert buffer.values["noise"].isnan().all(1).tolist() == [slot >= 10 for slot in range(12)]
+    assert buffer.values["position"].tolist() == [*range(10), 0, 0]
+    del second.values["noise"]
+    with pytest.raises(ValueError, match="noise"):
+        buffer.update(None, second)
 
 
 def test_of_two_samples_for_one_slot_the_later_one_is_stored():

@@ -367,27 +367,6 @@ def test_memories_filled_at_a_tasks_end_have_nothing_of_the_current_task(policy,
     assert buffer.n_stored == 12 and set(buffer.tasks.tolist()) == {0 if numbered else -1}
 
 
-@at_the_end
-@pytest.mark.parametrize("without", [0, 1])
-def test_memories_filled_at_a_tasks_end_keep_values_that_only_some_batches_have(policy, without, model):
-    """Images of the other batches have NaN, or 0 for whole numbers."""
-    buffer, noise_of = memory_of(policy, 12), {}
-    for task in stream(2):
-        for number, batch in enumerate(task):
-            noise = [math.nan] * len(batch)
-            if number % 2 != without:
-                noise = [0.5 + p for p in batch.positions.tolist()]
-                batch.values.update(noise=torch.tensor(noise), position=batch.positions.clone())
-            noise_of |= dict(zip(batch.positions.tolist(), noise, strict=True))
-            buffer.update(model, batch)
-        buffer.end_of_task(model, task)
-    expected = np.array([noise_of[p] for p in buffer.positions.tolist()])
-    assert 0 < np.isnan(expected).sum() < 12
-    assert np.array_equal(buffer.values["noise"].numpy(), expected, equal_nan=True)
-    positions = np.where(np.isnan(expected), 0, buffer.positions.numpy())
-    assert buffer.values["position"].tolist() == positions.tolist()
-
-
 @pytest.mark.parametrize("size", [4, 9])
 def test_icarl_keeps_the_beginning_of_each_class_in_the_order_of_its_task(size, model):
     """Five classes in three tasks, so that quotas shrink twice; the network does not change, nor do the orders."""

@@ -38,7 +38,8 @@ class Buffer(ABC):
     A policy that acts at the end of a task also defines `end_of_task`.
 
     Values of the samples, such as losses or logits, are put into `Batch.values`, by the method that learns the batch or
-    in `update`. When a sample is stored, its values are stored in `values`, and follow it from slot to slot:
+    in `update`. When a sample is stored, its values are stored in `values`, and follow it from slot to slot. All stored
+    samples have values of the same names:
 
         batch.values["loss"] = losses_of(model, batch.images, batch.labels)
 
@@ -55,7 +56,7 @@ class Buffer(ABC):
             such as an uncertainty score, a distance, a rank or a measure; NaN without one. The policy's class says
             whether it keeps low or high numbers.
         values: tensors (size, ...) by name, on the device: the values of each image in its `Batch.values`; NaN (0 for
-            whole numbers) without one. May be changed in place, which does not count for `lacks`.
+            whole numbers) in empty slots. May be changed in place.
         labels: (size,), int64, numpy; -1 for an empty slot.
         tasks: (size,), int64, numpy: the task of each image's batch; -1 for an empty slot or a batch without a task
             number. If the device decides which images of a class stay, the host cannot know their tasks: all images of
@@ -82,7 +83,6 @@ class Buffer(ABC):
     n_seen: int
     draw: np.random.Generator
     _storage: Tensor
-    _lacking: set[str]
 
     def __init__(
         self, size: int, image_shape: Sequence[int], device: torch.device | str = "cpu", seed: int = 0
@@ -100,7 +100,6 @@ class Buffer(ABC):
         self.tasks = np.full(size, -1, dtype=np.int64)
         self.n_stored = 0
         self.n_seen = 0
-        self._lacking = set()  # names of values that a stored sample came without
         self.draw = np.random.default_rng(seed)
 
     @property
@@ -147,8 +146,8 @@ class Buffer(ABC):
             chosen: (N,): indices of the samples in the batch, one per slot; by default all, in order.
 
         Raises:
-            ValueError: a slot is not in use, a sample does not exist, the numbers of samples and slots differ, or a
-                tensor in `Batch.values` does not have one row per sample.
+            ValueError: a slot is not in use, a sample does not exist, the numbers of samples and slots differ, a tensor
+                in `Batch.values` does not have one row per sample, or its names are not those of the stored values.
         """
         targets = _indices("slots", slots, self.n_stored)
         sources = np.arange(len(batch)) if chosen is None else _indices("chosen", chosen, len(batch))
@@ -157,10 +156,6 @@ class Buffer(ABC):
         source_of = dict(zip(targets.tolist(), sources.tolist(), strict=True))  # Of equal slots the last one counts.
         distinct = np.array(list(source_of), dtype=np.int64)
         self._write(distinct, batch, np.array(list(source_of.values()), dtype=np.int64))
-
-    def lacks(self, name: str) -> bool:
-        """Whether a sample was stored without a value of this name, or none was stored with one."""
-        return name not in self.values or name in self._lacking
 
     def drawn_slots(self, n: int, exclude_task: int | None, draw: np.random.Generator) -> np.ndarray:
         """Draw slots in use, uniformly without replacement: indices (n,), int64, fewer if fewer are eligible.
@@ -190,7 +185,6 @@ class Buffer(ABC):
             "positions": self.positions[:n].clone(),
             "scores": self.scores[:n].clone(),
             "values": {name: values[:n].clone() for name, values in self.values.items()},
-            "lacking": sorted(self._lacking),
             "labels": self.labels[:n].tolist(),
             "tasks": self.tasks[:n].tolist(),
             "n_seen": self.n_seen,
@@ -201,11 +195,10 @@ class Buffer(ABC):
         """Bring an empty memory to the state that `state_dict` returned."""
         n = self.n_stored = len(state["labels"])
         self.n_seen = state["n_seen"]
-        self._lacking = set(state["lacking"])
         self.labels[:n], self.tasks[:n] = state["labels"], state["tasks"]
         self._storage[:n], self.positions[:n], self.scores[:n] = state["images"], state["positions"], state["scores"]
         for name, values in state["values"].items():
-            self.values[name] = missing_values(values, self.size)
+            self.values[name] = self._empty(values)
             self.values[name][:n] = values
         self.draw.bit_generator.state = state["draw"]
 
@@ -235,33 +228,27 @@ class Buffer(ABC):
         self.scores[target] = math.nan
         self.labels[slots] = batch.host_labels[chosen]
         self.tasks[slots] = -1 if batch.task is None else batch.task
-        self._add_new_values(batch)
-        for name, stored in self.values.items():
-            stored[target] = self._values_in(batch, name)[source]
+        for name, values in self._values_of(batch).items():
+            self.values[name][target] = values[source]
 
-    def _add_new_values(self, batch: Batch) -> None:
-        """Add values of a batch with a new name to `values`, and note for `lacks` which names have missing values."""
+    def _values_of(self, batch: Batch) -> dict[str, Tensor]:
+        """The values (B, ...) of a batch, checked; the first batch decides which names `values` has."""
         for name, values in batch.values.items():
             if not isinstance(values, Tensor) or values.shape[:1] != (len(batch),):
                 given = f"shape {tuple(values.shape)}" if isinstance(values, Tensor) else type(values).__name__
                 reason = f"is {given} for {len(batch)} samples; give a tensor with one row per sample"
                 raise ValueError(f"batch.values[{name!r}] {reason}")
-            if name not in self.values:
-                self.values[name] = missing_values(values.to(self.device), self.size)
-                if self.n_stored:
-                    self._lacking.add(name)
-        self._lacking |= self.values.keys() - batch.values.keys()
+        values_of = {name: values.detach().to(self.device) for name, values in batch.values.items()}
+        if not (self.n_stored or self.values):
+            self.values = {name: self._empty(values) for name, values in values_of.items()}
+        if values_of.keys() != self.values.keys():
+            stored = ", ".join(self.values) or "none"
+            raise ValueError(f"batch.values has {', '.join(values_of) or 'none'}, and stored samples have {stored}")
+        return values_of
 
-    def _values_in(self, batch: Batch, name: str) -> Tensor:
-        """The values (B, ...) with this name of the samples of a batch; without them, what a slot without one has."""
-        if name in batch.values:
-            return batch.values[name].detach().to(self.device)
-        return missing_values(self.values[name], len(batch))
-
-
-def missing_values(like: Tensor, n: int) -> Tensor:
-    """What n samples (n, ...) without a value have, where others have values such as these: NaN, or 0."""
-    return like.new_full((n, *like.shape[1:]), math.nan if like.is_floating_point() else 0)
+    def _empty(self, like: Tensor) -> Tensor:
+        """The values (size, ...) of empty slots, where samples have values (N, ...) such as these: NaN, or 0."""
+        return like.new_full((self.size, *like.shape[1:]), math.nan if like.is_floating_point() else 0)
 
 
 def _indices(name: str, given: Indices, n: int) -> np.ndarray:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ucl.buffers.buffer import Buffer, missing_values
+from ucl.buffers.buffer import Buffer
 from ucl.buffers.selection import bottom_k, quotas
 from ucl.models import Network
 from ucl.models.passes import features_of
@@ -38,8 +38,7 @@ class TaskEndBuffer(Buffer):
 
     def update(self, model: Network, batch: Batch) -> None:
         """Remember the values of the batch's samples; the memory does not change."""
-        self._add_new_values(batch)
-        self._values_seen += ({name: self._values_in(batch, name) for name in batch.values},)
+        self._values_seen += (self._values_of(batch),)
         self.n_seen += len(batch)
 
     def end_of_task(self, model: Network, task: Task) -> None:
@@ -68,12 +67,10 @@ class TaskEndBuffer(Buffer):
         self.scores[torch.from_numpy(slots).to(self.device)] = scores[candidates].to(self.device)
 
     def _batch_of(self, task: Task, rows: np.ndarray) -> Batch:
-        """Images of a task as a batch, with all values that some of its batches had."""
+        """Images of a task as a batch, with the values that they had in the task's batches."""
         batch = task.part(rows)
-        for name in dict.fromkeys(name for values in self._values_seen for name in values):
-            missing = missing_values(self.values[name], task.batch_size)
-            parts = [values.get(name, missing) for values in self._values_seen]
-            batch.values[name] = torch.cat(parts)[self._on_device(rows)]
+        for name in self.values:
+            batch.values[name] = torch.cat([values[name] for values in self._values_seen])[self._on_device(rows)]
         return batch
 
     def state_dict(self) -> dict[str, Any]:

@@ -183,9 +183,8 @@ class UncertaintyBuffer(Buffer):
                 self.tasks[self._slots[label]] = -1 if batch.task is None else batch.task
         slots_M = self._on_device(np.concatenate([self._slots[label] for label in retained]))
         from_M = torch.cat(list(retained.values()))
-        self._add_new_values(batch)
-        for name, stored in self.values.items():
-            stored[slots_M] = torch.cat([stored, self._values_in(batch, name)])[from_M]
+        for name, values in self._values_of(batch).items():
+            self.values[name][slots_M] = torch.cat([self.values[name], values])[from_M]
         rows_M = samples.rows[from_M]
         self._row[slots_M] = image_rows.write_new(self._storage, batch.images, rows_M, self._row[slots_M])
         self.positions[slots_M] = samples.positions[from_M]

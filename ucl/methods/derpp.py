@@ -31,7 +31,7 @@ class DERPP(Method):
         """Make one training step; raises an InputError if the memory has samples without logits."""
         replay: tuple[Tensor, ...] = ()
         if buffer is not None and buffer.n_stored:
-            if buffer.lacks("logits"):
+            if "logits" not in buffer.values:
                 advice = "put them into batch.values before, or inherit from ucl.buffers.task_end.TaskEndBuffer"
                 reason = f"stored samples without logits, which DER++ replays; {advice}"
                 raise InputError("population", type(buffer).__name__, reason)
