@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -72,6 +72,7 @@ class Contender:
 
     def time_batch(self, batch: Batch) -> None:
         """Train on a batch, update the memory, and store the times."""
+        batch = replace(batch, values={})  # without the values of another contender
         with self._watch("training"):
             self.method.learn(self.model, batch, self.buffer)
         if self.buffer is not None:

@@ -242,8 +242,8 @@ class Buffer(ABC):
         if not (self.n_stored or self.values):
             self.values = {name: self._empty(values) for name, values in values_of.items()}
         if values_of.keys() != self.values.keys():
-            stored = ", ".join(self.values) or "none"
-            raise ValueError(f"batch.values has {', '.join(values_of) or 'none'}, and stored samples have {stored}")
+            names, stored = (", ".join(values) or "none" for values in (values_of, self.values))
+            raise ValueError(f"batch.values has {names}; give all stored samples the same, here {stored}")
         return values_of
 
     def _empty(self, like: Tensor) -> Tensor:
