@@ -239,7 +239,7 @@ def test_the_command_writes_tables(data, tmp_path, capsys, monkeypatch):
     assert (runs["threads"] == 1).all()
     update_table = pd.read_csv(f"{output}_updates.csv")
     assert update_table[["image_size", "memory_size"]].apply(tuple, axis=1).tolist() == [(28, 20), (32, 40)]
-    assert (update_table[["update_ms", "sorting_ms"]] > 0).all(axis=None)
+    assert (update_table["update_ms"] > 0).all()
     table = pd.read_csv(f"{output}.csv")
     assert table.shape[0] == 2 * 3 and set(table["task"]) == {"1", "2", "mean"}
 

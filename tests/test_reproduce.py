@@ -1,7 +1,6 @@
 """Notebooks: what they share, and their batch execution, which gives the same results as every other way."""
 
 import copy
-import json
 import os
 import re
 from pathlib import Path
@@ -28,7 +27,7 @@ def notebook(path, *cells):
     code[0].metadata["tags"] = ["parameters"]
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
     whole = new.new_notebook(cells=[title, *code], metadata={"kernelspec": kernel})
-    path.write_text(json.dumps(colab.with_setup(whole, path.stem, "someone/project")))
+    nbformat.write(colab.with_setup(whole, path.stem, "someone/project"), path)
     return str(path)
 
 
@@ -99,15 +98,15 @@ def test_a_committed_picture_is_left_out_if_it_is_drawn():
 
 def test_a_notebook_gets_the_outputs_of_its_executed_copy_without_progress_bars(done):
     _, pages = done
-    before = json.loads((pages.parent / "good.ipynb").read_text())
-    after = with_outputs(copy.deepcopy(before), json.loads((pages / "good.ipynb").read_text()))
-    assert after["metadata"] == before["metadata"] | {"outputs_of": code_hash(before)}
-    assert [cell["source"] for cell in after["cells"]] == [cell["source"] for cell in before["cells"]]
-    setup, *code = [cell for cell in after["cells"] if cell["cell_type"] == "code"]
-    assert setup == before["cells"][1]
-    assert [cell["execution_count"] for cell in code] == [1, 2, 3, 4, 5]
-    assert [len(cell["outputs"]) for cell in code] == [0, 1, 0, 1, 1]
-    assert "image/png" in code[1]["outputs"][0]["data"] and code[3]["outputs"][0]["text"] == ["doubled: 42\n"]
+    before, executed = (nbformat.read(folder / "good.ipynb", as_version=4) for folder in (pages.parent, pages))
+    after = with_outputs(copy.deepcopy(before), executed)
+    assert after.metadata == before.metadata | {"outputs_of": code_hash(before)}
+    assert [cell.source for cell in after.cells] == [cell.source for cell in before.cells]
+    setup, *code = [cell for cell in after.cells if cell.cell_type == "code"]
+    assert setup == before.cells[1]
+    assert [cell.execution_count for cell in code] == [1, 2, 3, 4, 5]
+    assert [len(cell.outputs) for cell in code] == [0, 1, 0, 1, 1]
+    assert "image/png" in code[1].outputs[0].data and code[3].outputs[0].text == "doubled: 42\n"
 
 
 # What cannot be executed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -33,21 +33,18 @@ def update_times(
         device: device of the memories.
 
     Returns:
-        One row per memory: image_size, memory_size, update_ms, and sorting_ms, the time to sort the scores of the two
-        classes alone; medians.
+        One row per memory: image_size, memory_size and update_ms, a median.
     """
     model = SlimResNet18(_CLASSES).to(device)
-    work: dict[tuple[int, int, str], Callable[[], object]] = {}
+    work = {}
     for image_size, size in sizes:
         memory = UncertaintyBuffer(size, (3, image_size, image_size), device, RandomScores(0), bottom_k, refresh=2)
         memory.update(model, _noise(np.arange(size) % _CLASSES, image_size, device))
         memory.update(model, _noise(np.arange(_CLASSES), image_size, device))  # scores every class for the first time
         batch = _noise(np.arange(10) % 2, image_size, device)
-        candidates = [memory.scores[torch.from_numpy(memory.labels == c).to(device)] for c in (0, 1)]
-        work[image_size, size, "update_ms"] = partial(memory.update, model, batch)
-        work[image_size, size, "sorting_ms"] = partial(lambda scores: [bottom_k(s, len(s)) for s in scores], candidates)
-    times = pd.Series(median_ms(torch.device(device), repeats, work)).rename_axis(["image_size", "memory_size", None])
-    return times.unstack(sort=False).reset_index()
+        work[image_size, size] = partial(memory.update, model, batch)
+    times = median_ms(torch.device(device), repeats, work)
+    return pd.Series(times, name="update_ms").rename_axis(["image_size", "memory_size"]).reset_index()
 
 
 def _noise(labels: np.ndarray, image_size: int, device: torch.device | str) -> Batch:

@@ -72,34 +72,27 @@ def accuracy_over_stream(records: Records) -> Figure:
     Lines are means over a method's seeds, bands their sample standard deviation (none for a single seed).
     """
     records = same_but_for_seed(records)
-    rows = [
-        (r.config.label, t, 100 * seen, 100 * first)
-        for r in records
-        if not r.failure
-        for t, (seen, first) in enumerate(zip(r.accuracy_so_far, r.accuracy[:, 0]), 1)
-    ]
-    table = pd.DataFrame(rows, columns=["label", "task", "seen", "first"])
     balanced = " (balanced)" if any(record.config.balanced_accuracy for record in records) else ""
-    names, tasks = names_of(records), range(1, 1 + max(len(record.accuracy) for record in records))
+    names, n_tasks, counts = names_of(records), max(len(record.accuracy) for record in records), []
     figure, axes = plt.subplots(1, 2, sharey=True)
-    for ax, column, title in zip(axes, ("seen", "first"), (f"all tasks seen so far{balanced}", "the first task")):
-        lines: list[Any] = []
-        for label, name in names.items():
-            # If all runs failed, there are no rows, and a column may be of objects.
-            seeds = table[table["label"] == label].astype({"task": int, column: float}).groupby("task")[column]
-            mean, std = seeds.mean(), seeds.std(ddof=1)
-            # Not clipped and drawn over the axis, so that 0 % is visible. Finetune's dots are smaller: A-GEM's stay
-            # visible behind them.
-            style = dict(color=color(label), ls=dash(label), ms=2.5 if label == "Finetune" else 4, clip_on=mean.empty)
-            lines += ax.plot(mean.index, mean, label=name, marker="o", zorder=3, **style)
-            ax.fill_between(mean.index, mean - std, mean + std, color=color(label), alpha=0.15, lw=0)
-        ax.set(title=f"on {title}", ylim=(0, 102))
-        ax.set(xlabel="tasks learnt", xticks=tasks[:: math.ceil(len(tasks) / 10)])
+    for label, runs in by_label(records).items():
+        sound = [record for record in runs if not record.failure]
+        counts.append(len(sound))
+        # Not clipped and drawn over the axis, so that 0 % is visible; but a line without points would break the layout.
+        # Finetune's dots are smaller: A-GEM's stay visible behind them.
+        style = dict(color=color(label), ls=dash(label), ms=2.5 if label == "Finetune" else 4, clip_on=not sound)
+        for ax, values in zip(axes, ([r.accuracy_so_far for r in sound], [r.accuracy[:, 0] for r in sound])):
+            seeds = 100 * pd.DataFrame(values, dtype=float)  # a row per seed, a column per task
+            tasks, mean, std = seeds.columns + 1, seeds.mean(), seeds.std()
+            ax.plot(tasks, mean, label=names[label], marker="o", zorder=3, **style)
+            ax.fill_between(tasks, mean - std, mean + std, color=color(label), alpha=0.15, lw=0)
+    for ax, title in zip(axes, (f"on all tasks seen so far{balanced}", "on the first task")):
+        ax.set(title=title, ylim=(0, 102), xlabel="tasks learnt")
+        ax.set_xticks(range(1, n_tasks + 1, math.ceil(n_tasks / 10)))
     axes[0].set_ylabel("accuracy [%]")
-    counts = [sum(not record.failure for record in runs) for runs in by_label(records).values()]
     spread = f"mean ± std, n = {count_range(counts)}" if max(counts) > 1 else ""
     title = "\n".join(filter(None, [mixed_arithmetic(records), spread]))
-    legend(figure, lines, list(names.values()), title)
+    legend(figure, axes[0].lines, list(names.values()), title)
     return figure
 
 

@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 
 from ucl.errors import InputError
 from ucl.plots.grouped import Records, by_label, mixed_arithmetic, names_of, same_but_for_seed
+from ucl.plots.images import Images, tiles
 from ucl.plots.style import COLORS, WIDTH, color, dash, legend, plain, shortened, styled
 from ucl.records import as_table
 
@@ -24,27 +25,25 @@ _BINS = 30  # parts of a stream over which shares are computed: over single batc
 
 
 @styled
-def memory_samples(images: Mapping[str, np.ndarray], columns: int = 10) -> Figure:
+def memory_samples(images: Mapping[str, Images], columns: int = 10) -> Figure:
     """Images side by side, one block per title.
 
     Args:
-        images: for each title, such as a method, its images (N, H, W, C), uint8, C = 1 or 3.
+        images: for each title, such as a method, its images.
         columns: images per row.
     """
     columns = max(1, min(columns, max(len(block) for block in images.values())))
     width = min(WIDTH, max(3.2, 0.6 * columns))
     titles = [textwrap.fill(title, int(13 * width)) for title in images]
-    rows = [math.ceil(max(len(block), 1) / columns) for block in images.values()]
-    heights = [n + 0.28 * title.count("\n") for n, title in zip(rows, titles, strict=True)]  # in rows of images
-    figure = plt.figure(figsize=(width, sum(0.6 * n + 0.45 for n in heights)))
-    blocks = figure.subfigures(len(rows), 1, height_ratios=[n + 0.7 for n in heights], squeeze=False)[:, 0]
-    for part, title, n_rows, block in zip(blocks, titles, rows, images.values(), strict=True):
-        part.suptitle(plain(title), fontsize="medium")
-        axes = part.subplots(n_rows, columns, squeeze=False).ravel()
-        for ax in axes:
-            ax.axis("off")
-        for ax, image in zip(axes, block):
-            ax.imshow(image, cmap="gray", vmin=0, vmax=255)
+    lines = [math.ceil(max(len(block), 1) / columns) for block in images.values()]
+    side = max((len(image) for block in images.values() for image in block), default=1)
+    size = width, sum(0.6 * n + 0.3 + 0.15 * title.count("\n") for n, title in zip(lines, titles, strict=True))
+    how: dict[str, Any] = dict(height_ratios=lines, squeeze=False, layout="compressed")
+    figure, axes = plt.subplots(len(images), figsize=size, **how)
+    for ax, title, n, block in zip(axes[:, 0], titles, lines, images.values(), strict=True):
+        ax.imshow(tiles(block, columns, n, side))
+        ax.set_title(plain(title))
+        ax.axis("off")
     return figure
 
 

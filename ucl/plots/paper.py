@@ -16,12 +16,10 @@ from matplotlib.figure import Figure
 from ucl.catalogue import PAPER_SCORES, method_order
 from ucl.evidence import paper
 from ucl.plots.grouped import Records, mixed_arithmetic, same_but_for_seed
-from ucl.plots.style import SEED, WIDTH, legend, plain, shortened, styled, widest
+from ucl.plots.images import Images, image_table
+from ucl.plots.style import SEED, WIDTH, legend, plain, styled
 from ucl.records import as_table
 from ucl.records.runs import count_range, without_failures
-
-# Without interpolation: smoothed natural images make files twice as large.
-_PIXELS: dict[str, Any] = {"cmap": "gray", "interpolation": "none"}
 
 
 def rescoring(refresh: float) -> str:
@@ -133,47 +131,16 @@ def task_accuracy(records: Records) -> Figure:
 
 
 @styled
-def memories(panels: Mapping[str, Mapping[str, Sequence[np.ndarray]]], columns: int = 5) -> Figure:
+def memories(panels: Mapping[str, Mapping[str, Images]], columns: int = 5) -> Figure:
     """Images of several memories side by side, one panel per memory (paper, figure 4).
 
     Args:
-        panels: for each title its rows; a row is its name and its images (H, W, C), uint8, C = 1 or 3. All panels have
-            the same row names, which are printed on the left.
+        panels: for each title its rows: names, the same in all panels, and images.
         columns: images per line; a row with more images takes several lines.
     """
-    lines = {
-        name: max(1, *(math.ceil(len(rows[name]) / columns) for rows in panels.values()))
-        for name in next(iter(panels.values()))
-    }
-    texts = [line for name in lines for line in _written_out(name).splitlines()]
-    short = dict(zip(texts, map(plain, shortened(texts, 16)), strict=True))
-    n_lines, starts = sum(lines.values()), list(itertools.accumulate(lines.values(), initial=0))
-    left = max(0.8, 0.15 + 1.05 * widest(short.values(), 7.1))  # inches, for names in the font size "small"
-    side = min(0.55, (WIDTH - left - 0.1) / (columns * len(panels)))  # inches, of an image with its margin
-    width, height = left + 0.1 + side * columns * len(panels), 0.4 + side * n_lines
-    figure = plt.figure(figsize=(width, height), layout="none")
-    blocks = figure.add_gridspec(
-        1, len(panels), left=left / width, right=1 - 0.05 / width, bottom=0.02, top=1 - 0.35 / height, wspace=0.06
-    )
-    for column, (title, rows) in enumerate(panels.items()):
-        grid = blocks[column].subgridspec(n_lines, columns, wspace=0.06, hspace=0.06).subplots(squeeze=False)
-        grid[0, columns // 2].set_title(title)
-        for ax in grid.flat:
-            ax.set_axis_off()
-        for (name, n), start in zip(lines.items(), starts):
-            for ax, image in zip(grid[start : start + n].flat, rows[name]):
-                ax.imshow(image, **_PIXELS, vmin=0, vmax=255)
-            if column == 0:
-                middle = dict(x=-0.2, y=1 - n / 2, ha="right", va="center", fontsize="small")
-                row_name = "\n".join(short[line] for line in _written_out(name).splitlines())
-                grid[start, 0].text(s=row_name, transform=grid[start, 0].transAxes, **middle)
-    return figure
-
-
-def _written_out(class_name: str) -> str:
-    """The name of a class on two lines if it is BloodMNIST's "ig": its files have the short name or a long one."""
-    is_ig = class_name == "ig" or class_name.startswith("immature granulocytes")
-    return "immature\ngranulocyte" if is_ig else class_name
+    names = next(iter(panels.values()))
+    written_out = ["immature\ngranulocyte" if name == "ig" else name for name in names]  # of BloodMNIST
+    return image_table(written_out, {title: [rows[name] for name in names] for title, rows in panels.items()}, columns)
 
 
 @styled
@@ -190,7 +157,7 @@ def view_grid(images: Sequence[np.ndarray], names: Sequence[str]) -> Figure:
         ax.axis("off")
     for row, block in zip(axes.reshape(len(images), -1), images):
         for ax, name, image in zip(row, ["original", *names], block):
-            ax.imshow(image, **_PIXELS, vmin=0, vmax=1)
+            ax.imshow(image, cmap="gray", vmin=0, vmax=1, interpolation="none")
             ax.set_title(name.replace(" ", "\n", 1), fontsize=7)
     return figure
 

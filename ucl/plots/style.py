@@ -11,6 +11,7 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
+import seaborn as sns
 from matplotlib import font_manager, rc_context
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
@@ -25,15 +26,7 @@ plt.switch_backend(plt.get_backend())
 
 COLORS = {label: to_rgb(row.colour) for label, row in SHOWN.items() if row.colour} | {"CBR redraw": (0.0, 0.3, 0.35)}
 """The RGB colours of methods and scores, in [0, 1]."""
-_USER_COLORS = (  # dark
-    (0.45, 0.35, 0.05),
-    (0.35, 0.05, 0.15),
-    (0.25, 0.2, 0.55),
-    (0.1, 0.3, 0.05),
-    (0.5, 0.15, 0.0),
-    (0.05, 0.2, 0.45),
-    (0.4, 0.1, 0.4),
-)
+_USER_COLORS = sns.color_palette("dark")  # ten
 _taken: dict[str, int] = {}  # the colours that this process has given to names of user objects
 SHADE = {"bottom": 0.0, "step": 0.2, "top": 0.4}  # how far towards black: thin lines of pale colours are hard to see
 DASH = {"bottom": "-", "step": "--", "top": ":"}
@@ -70,8 +63,8 @@ def color(label: str) -> tuple[float, float, float]:
     """The RGB colour of a method, such as "ER" or "BI top", in [0, 1].
 
     The selections of a score share its hue: bottom has its colour, step is darker, top is darkest. A user object
-    has one of seven dark colours: that of its name or, if another name of this process has it, the next free one. From
-    the eighth name on, colours repeat.
+    has one of ten dark colours: that of its name or, if another name of this process has it, the next free one. From
+    the eleventh name on, colours repeat.
     """
     name, selection = (label, "") if label in COLORS else method_and_selection(label)
     base = np.array(COLORS[name] if name in COLORS else _USER_COLORS[_user_color(name)])

@@ -5,7 +5,6 @@ After publishing the project, run `make badges REPOSITORY=owner/name` once.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -93,19 +92,15 @@ def with_badge(text: str, repository: str = "", notebook: str = "00_quickstart")
     return f"{title}\n\n[![Open in Colab]({image})]({link})\n\n{rest}"
 
 
-def with_setup(notebook: Mapping[str, Any], name: str, repository: str = "") -> dict[str, Any]:
-    """A notebook's JSON with the set-up cell before its other code and, if `repository` is given, the badge."""
-    first, *rest = [cell for cell in notebook["cells"] if not is_setup(cell)]
-    first = {**first, "source": with_badge("".join(first["source"]), repository, name).splitlines(keepends=True)}
-    setup = {
-        "cell_type": "code",
-        "id": "colab-setup",
-        "execution_count": None,
-        "metadata": {"tags": [TAG]},
-        "outputs": [],
-        "source": setup_source(repository).splitlines(keepends=True),
-    }
-    return {**notebook, "cells": [first, setup, *rest]}
+def with_setup(notebook: Any, name: str, repository: str = "") -> Any:
+    """The notebook with the set-up cell before its other code and, if `repository` is given, the badge."""
+    from nbformat.v4 import new_code_cell
+
+    first, *rest = [cell for cell in notebook.cells if not is_setup(cell)]
+    first.source = with_badge(first.source, repository, name)
+    setup = new_code_cell(setup_source(repository), id="colab-setup", metadata={"tags": [TAG]})
+    notebook.cells = [first, setup, *rest]
+    return notebook
 
 
 def is_setup(cell: Mapping[str, Any]) -> bool:
@@ -120,15 +115,13 @@ def write(checkout: str | Path, repository: str = "") -> None:
         checkout: folder with README.md and notebooks.
         repository: owner/name on GitHub; "" for no address and no badges.
     """
+    import nbformat
+
     for path in (Path(checkout) / "notebooks").glob("*.ipynb"):
-        write_notebook(path, with_setup(json.loads(path.read_text(encoding="utf-8")), path.stem, repository))
+        notebook = with_setup(nbformat.read(path, as_version=4), path.stem, repository)
+        nbformat.write(notebook, path)
     readme = Path(checkout) / "README.md"
     readme.write_text(with_badge(readme.read_text(encoding="utf-8"), repository), encoding="utf-8")
-
-
-def write_notebook(path: Path, notebook: Mapping[str, Any]) -> None:
-    """Write a notebook's JSON as Jupyter does."""
-    path.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

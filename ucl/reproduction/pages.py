@@ -9,10 +9,9 @@ import base64
 import hashlib
 import html
 import io
-import json
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,31 +76,32 @@ def _shown(outputs: Sequence[Any]) -> list[Any]:
     return [output for output in outputs if _WIDGET not in output.get("data", {})]
 
 
-def with_outputs(notebook: Mapping[str, Any], executed: Mapping[str, Any]) -> dict[str, Any]:
-    """A notebook's JSON with the outputs of its executed copy, without progress bars and warnings.
+def with_outputs(notebook: Any, executed: Any) -> Any:
+    """The notebook with the outputs of its executed copy, without progress bars and warnings.
 
     Its metadata get `outputs_of`, the `code_hash` of the code that the outputs are of.
     """
-    outputs = {cell["id"]: cell["outputs"] for cell in executed["cells"] if cell["cell_type"] == "code"}
+    outputs = {cell.id: cell.outputs for cell in executed.cells if cell.cell_type == "code"}
     for count, cell in enumerate(_code_cells(notebook), 1):
-        cell["execution_count"] = count
-        cell["outputs"] = [output for output in _shown(outputs[cell["id"]]) if output.get("name") != "stderr"]
-        for output in cell["outputs"]:
+        cell.execution_count = count
+        cell.outputs = [output for output in _shown(outputs[cell.id]) if output.get("name") != "stderr"]
+        for output in cell.outputs:
             if "execution_count" in output:
-                output["execution_count"] = count
+                output.execution_count = count
             if "image/png" in output.get("data", {}):
-                output["data"]["image/png"] = _small_png(output["data"]["image/png"])
-    return {**notebook, "metadata": {**notebook["metadata"], "outputs_of": code_hash(notebook)}}
+                output.data["image/png"] = _small_png(output.data["image/png"])
+    notebook.metadata.outputs_of = code_hash(notebook)
+    return notebook
 
 
-def code_hash(notebook: Mapping[str, Any]) -> str:
+def code_hash(notebook: Any) -> str:
     """A hash of a notebook's code, without the set-up cell for Colab."""
-    code = "\n\n".join("".join(cell["source"]) for cell in _code_cells(notebook))
+    code = "\n\n".join(cell.source for cell in _code_cells(notebook))
     return hashlib.sha256(code.encode()).hexdigest()[:16]
 
 
-def _code_cells(notebook: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return [cell for cell in notebook["cells"] if cell["cell_type"] == "code" and not colab.is_setup(cell)]
+def _code_cells(notebook: Any) -> list[Any]:
+    return [cell for cell in notebook.cells if cell.cell_type == "code" and not colab.is_setup(cell)]
 
 
 def _small_png(png: str) -> str:
@@ -127,6 +127,8 @@ def write_index(outcomes: Sequence[Outcome], folder: Path) -> Path:
 
 
 if __name__ == "__main__":
+    import nbformat
+
     for path in map(Path, sys.argv[2:]):
-        done = json.loads((Path(sys.argv[1]) / path.name).read_text(encoding="utf-8"))
-        colab.write_notebook(path, with_outputs(json.loads(path.read_text(encoding="utf-8")), done))
+        notebook, done = (nbformat.read(file, as_version=4) for file in (path, Path(sys.argv[1]) / path.name))
+        nbformat.write(with_outputs(notebook, done), path)

@@ -40,7 +40,7 @@ from ucl.studies.memory_swap import pool
 
 TRAITS = ("easy", "typical", "agrees", "recent")
 _CHUNK = 500  # images per pass
-_REMEDIES = ("view_draws=fixed", "smoothing=", "n_draws=")  # of a score that does not repeat, as settings name them
+_REMEDY = r"((?:view_draws=fixed|smoothing=|n_draws=)[^,]*)(?:, )?"  # of a score that does not repeat, in settings
 
 
 def traits(config: Config, epochs: int = 3, device: str = "auto", progress: bool | None = None) -> pd.DataFrame:
@@ -200,13 +200,10 @@ def with_remedies(kept: pd.DataFrame) -> pd.DataFrame:
         One row per stream, method, settings (what else differs from the defaults), remedy and trait that has pairs:
         without (the mean over the paired runs without the remedy) and `ucl.evidence.effects.NUMBERS`, fractions of 1.
     """
-    parts = kept["settings"].fillna("").str.split(", ")
-    remedies = [next((part for part in texts if part.startswith(_REMEDIES)), "") for texts in parts]
-    settings = [
-        ", ".join(part for part in texts if part != remedy) for texts, remedy in zip(parts, remedies, strict=True)
-    ]
     cell = ["dataset", "memory_size", "method", "settings"]
-    named = kept.assign(settings=settings, remedy=remedies)
+    texts = kept["settings"].fillna("")
+    settings = texts.str.replace(_REMEDY, "", n=1, regex=True).str.removesuffix(", ")
+    named = kept.assign(settings=settings, remedy=texts.str.extract(_REMEDY)[0].fillna(""))
     means = named.groupby([*cell, "remedy", "seed"], sort=False)[list(TRAITS)].mean().reset_index()
     plain = means[means["remedy"] == ""].drop(columns="remedy")
     pairs = differences(means[means["remedy"] != ""], plain, TRAITS, [*cell, "remedy", "seed"])

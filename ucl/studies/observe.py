@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import math
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,8 +45,8 @@ class Observed(NamedTuple):
             batches after which it was first in the memory, and first no longer in it; NaN if it stays), replays (how
             often it was drawn; MIR replays some of the images that it draws), first_score and last_score (NaN without
             one).
-        moments: one row per moment and stored image: batch (batches seen), task (from 1), slot, position, label, entry,
-            and a column per score, see `scores_of`.
+        moments: one row per moment and stored image: batch (batches seen), task (from 1), position, label, entry, and a
+            column per score, see `scores_of`.
     """
 
     stays: pd.DataFrame
@@ -65,23 +66,55 @@ def observe(config: Config, device: str = "auto", progress: bool | None = None) 
     data, chosen = datasets.load(config.dataset, image_size=config.image_size), resolve_device(device)
     if not config.uses_memory:
         raise InputError("method", config.method, "has no memory; give a method with one, such as er")
-    number, parts = 0, []
+    contents: list[pd.DataFrame] = []  # of the memory after each batch
+    scored = []  # its images at each moment
     with repeatable(config.seed, chosen):
         stream, model, buffer, method = assemble(config, data, chosen)
         assert buffer is not None
-        watched = _Watched(buffer)
+        replays = _count_replays(buffer)
         with progress_bar(stream.n_batches, config.label, progress) as bar:
             for task in stream:
                 for batch_in_task, _ in enumerate(steps(task, model, buffer, method), 1):
-                    number += 1
-                    watched.look(number)
                     bar.update()
                     n = buffer.n_stored  # A policy that acts at the end of a task may store nothing before.
+                    images = {"position": buffer.positions[:n].cpu().numpy(), "label": buffer.labels[:n]}
+                    facts = {"task": buffer.tasks[:n], "score": buffer.scores[:n].cpu().double().numpy()}
+                    contents.append(pd.DataFrame({"batch": len(contents) + 1, **images, **facts}))
                     if n and batch_in_task in (math.ceil(len(task) / 2), len(task)):
                         scores = scores_of(model, buffer.images[:n], buffer.positions[:n], config.seed)
-                        moment = pd.DataFrame({"batch": number, "task": task.number + 1}, index=range(n))
-                        parts.append(pd.concat([moment, watched.slots().assign(**scores)], axis=1))
-    return Observed(watched.stays(), pd.concat(parts, ignore_index=True))
+                        moment = {"batch": len(contents), "task": task.number + 1, **images, "entry": 0}
+                        scored.append(pd.DataFrame({**moment, **scores}))
+    held, moments = pd.concat(contents), pd.concat(scored, ignore_index=True)
+    moments["entry"] = moments["position"].map(held.groupby("position")["batch"].min())
+    return Observed(_stays(held, replays), moments)
+
+
+def _count_replays(buffer: Buffer) -> Counter[int]:
+    """How often each image, by its position, is drawn from the memory from now on."""
+    draw, replays = buffer.drawn_slots, Counter[int]()
+
+    def counted(*arguments: Any, **named: Any) -> np.ndarray:
+        slots = draw(*arguments, **named)
+        replays.update(buffer.positions.cpu().numpy()[slots].tolist())
+        return slots
+
+    buffer.drawn_slots = counted  # type: ignore[method-assign]
+    return replays
+
+
+def _stays(held: pd.DataFrame, replays: Mapping[int, int]) -> pd.DataFrame:
+    """One row per stay, see `Observed`, of an image that is `held` after some batches; a stream has each image once."""
+    stays = held.groupby("position").agg(
+        label=("label", "first"),
+        task=("task", "first"),
+        entry=("batch", "min"),
+        exit=("batch", "max"),
+        first_score=("score", "first"),  # NaN is skipped
+        last_score=("score", "last"),
+    )
+    stays["exit"] = (stays["exit"] + 1).where(stays["exit"] < held["batch"].max())
+    stays.insert(4, "replays", [replays[position] for position in stays.index])
+    return stays.reset_index().sort_values(["entry", "position"], ignore_index=True)
 
 
 @torch.no_grad()
@@ -124,47 +157,3 @@ def _with_dropout(model: Network) -> Network | None:
         layer.p = _DROPOUT
     model.dropout_rate = _DROPOUT
     return model if layers else None
-
-
-class _Watched:
-    """The contents of a memory, empty at first, after each batch, and how often each image is drawn from it."""
-
-    def __init__(self, buffer: Buffer) -> None:
-        self._buffer, draw = buffer, buffer.drawn_slots
-        self._contents: list[pd.DataFrame] = []
-        self._replays: Counter[int] = Counter()  # by position
-
-        def counted(*arguments: Any, **named: Any) -> np.ndarray:
-            slots = draw(*arguments, **named)
-            self._replays.update(buffer.positions.cpu().numpy()[slots].tolist())
-            return slots
-
-        buffer.drawn_slots = counted  # type: ignore[method-assign]
-
-    def look(self, batch: int) -> None:
-        """Note the contents of the memory after this batch."""
-        buffer, n = self._buffer, self._buffer.n_stored
-        positions, scores = buffer.positions[:n].cpu().numpy(), buffer.scores[:n].cpu().double().numpy()
-        columns = {"position": positions, "score": scores, "label": buffer.labels[:n], "task": buffer.tasks[:n]}
-        self._contents.append(pd.DataFrame(columns).assign(batch=batch).copy())
-
-    def slots(self) -> pd.DataFrame:
-        """The slots in use, in order: slot, position, label and entry."""
-        current = self._contents[-1][["position", "label"]]
-        entries = pd.concat(self._contents).groupby("position")["batch"].min()
-        return current.assign(entry=current["position"].map(entries)).rename_axis("slot").reset_index()
-
-    def stays(self) -> pd.DataFrame:
-        """One row per stay of an image, see `Observed`; a stream has each image once."""
-        held = pd.concat(self._contents)
-        stays = held.groupby("position").agg(
-            label=("label", "first"),
-            task=("task", "first"),
-            entry=("batch", "min"),
-            exit=("batch", "max"),
-            first_score=("score", "first"),  # NaN is skipped
-            last_score=("score", "last"),
-        )
-        stays["exit"] = (stays["exit"] + 1).where(stays["exit"] < held["batch"].max())
-        stays.insert(4, "replays", [self._replays[position] for position in stays.index])
-        return stays.reset_index().sort_values(["entry", "position"], ignore_index=True)
