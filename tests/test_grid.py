@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ucl
-from ucl import Config, InputError
+from ucl import InputError
 from ucl.sweeps.grid import from_yaml
 
 GRID = {"dataset": "digits", "score": ["BI", "EN"], "lr": [0.1, 0.05], "seed": [0, 1, 2]}
@@ -57,14 +57,6 @@ def test_a_record_is_a_grid_of_one_run(tmp_path, tiny):
     file = tmp_path / "record.json"
     file.write_text(json.dumps({"config": json.loads(tiny.to_json()), "accuracy": [], "readings": {}}))
     assert ucl.grid(file) == [tiny]
-
-
-def test_default_values_in_a_complete_configuration_do_not_count_as_explicit(tmp_path, tiny):
-    file = tmp_path / "grid.json"
-    file.write_text(json.dumps({**json.loads(tiny.to_json()), "seed": [0, 1], "lr": [0.1, 0.05]}))
-    runs = ucl.grid(file)
-    assert runs == [tiny.replace(seed=seed, lr=lr) for seed in (0, 1) for lr in (0.1, 0.05)]
-    assert [run.explicit for run in runs] == [run.explicit for run in map(Config.from_json, map(Config.to_json, runs))]
 
 
 def test_a_value_that_equals_a_default_stays_when_other_fields_are_replaced(tmp_path):

@@ -13,8 +13,6 @@ from ucl.config import Config, unique
 from ucl.errors import InputError, one_line
 from ucl.fields import known_fields
 
-N_FIELDS_OF_A_RECORD = 20  # `Config` has had more since the first record; nobody types so many
-
 
 def grid(source: str | Path | Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> list[Config]:
     """The runs of a grid: all combinations of the values of its fields.
@@ -43,12 +41,12 @@ def grid(source: str | Path | Mapping[str, Any] | Iterable[Mapping[str, Any]]) -
 
 
 def _read(file: str | Path) -> list[dict[str, Any]]:
-    """The mappings in a file; of a record, its configuration."""
+    """The mappings in a file; of a record, the fields of its configuration that are not at their defaults."""
     text = Path(file).read_text(encoding="utf-8")
     with suppress(ValueError):  # JSON is YAML, but a record is long, and the reader of YAML slow.
         content = json.loads(text)
         if isinstance(content, dict) and {"config", "accuracy"} <= content.keys():
-            return [content["config"]]
+            return [Config.from_json(json.dumps(content["config"])).explicit]
     content = from_yaml(text)
     content = content if isinstance(content, list) else [content]
     if not content or not all(isinstance(fields, dict) for fields in content):
@@ -78,7 +76,7 @@ def _combinations(fields: Mapping[str, Any]) -> Iterable[Config]:
     """The runs of one mapping; the seed changes last, because `itertools.product` changes its first factor last."""
     names = sorted(known_fields(dict(fields)), key=lambda name: name != "seed")
     values = [_values(name, fields[name]) for name in names]
-    return (_run(dict(zip(names, run, strict=True))) for run in itertools.product(*values))
+    return (Config(**dict(zip(names, run, strict=True))) for run in itertools.product(*values))
 
 
 def _values(name: str, given: Any) -> list[Any]:
@@ -87,13 +85,6 @@ def _values(name: str, given: Any) -> list[Any]:
     if not values or any(isinstance(value, (list, tuple, Mapping)) for value in values):
         raise InputError(name, given, "give a value, or a list of one or several values")
     return values
-
-
-def _run(fields: dict[str, Any]) -> Config:
-    """The run of some fields. A record has all fields: those at their default do not count as set explicitly."""
-    if len(fields) >= N_FIELDS_OF_A_RECORD:
-        return Config.from_json(json.dumps(fields, default=str))
-    return Config(**fields)
 
 
 def shard(configs: Iterable[Config], i: int, n: int) -> list[Config]:
