@@ -9,9 +9,10 @@ from made_up import frame, matrix, one_row, record_of
 from scipy import stats
 
 from ucl import Config, claims, paper
+from ucl.records import as_table
 
 BASELINES = {"ER": dict(population="reservoir"), "CBR": dict(population="class-balanced"), "A-GEM": dict(method="agem")}
-NOTHING = pd.DataFrame(columns=["label", "seed", "last_accuracy", "last_forgetting", "record"])
+NOTHING = as_table([])
 CIFAR10, BLOOD = ("cifar10", 500), ("bloodcell", 40)
 
 

@@ -38,7 +38,7 @@ def test_two_streams_with_different_seeds_have_welchs_interval():
 def test_the_detectable_difference_is_found_with_80_per_cent_power(n):
     values = np.random.default_rng(n).normal(size=n)
     estimate = summary(pairs({"x": dict(enumerate(values))}), "A")
-    assert estimate["detectable_by_seed"] == pytest.approx(estimate["detectable_by_stream"])
+    assert estimate["detectable"] == pytest.approx(estimate["detectable_by_stream"])
     noncentrality = estimate["detectable_by_stream"] / (values.std(ddof=1) / np.sqrt(n))
     # scipy's noncentral t is not accurate for one degree of freedom, so chance decides: 400,000 t statistics.
     draw = np.random.default_rng(0)
@@ -113,7 +113,7 @@ def test_by_seed_streams_of_different_seeds_are_samples_and_streams_of_equal_see
     separate = {name: dict(enumerate(draw.normal(size=n), 10 * n)) for name, n in (("x", 3), ("y", 4), ("z", 10))}
     estimate = summary(pairs(separate), "A")
     assert interval(estimate, "seed") == pytest.approx(interval(estimate, "stream"))
-    assert estimate["detectable_by_seed"] == pytest.approx(estimate["detectable_by_stream"])
+    assert estimate["detectable"] == pytest.approx(estimate["detectable_by_stream"])
     values = draw.normal(size=(3, 6))
     together = {name: dict(enumerate(of_stream)) for name, of_stream in zip("xyz", values)}
     expected = stats.ttest_1samp(values.mean(0), 0).confidence_interval(0.95)

@@ -114,7 +114,7 @@ def test_only_the_planned_seeds_with_the_papers_settings_count_sorted_by_a():
 def test_a_network_that_failed_is_left_out_and_named():
     records = frame(*made_up(["CBR"]), *made_up(["OCS"], range(4)), *made_up(["OCS"], [4], diverged_after=1))
     table = standings(records, NO_TIMES).set_index("policy")
-    assert (table.loc["OCS", "n"], table.loc["OCS", "failed"]) == (4, "1 diverged")
+    assert (table.loc["OCS", "n"], table.loc["OCS", "left_out"]) == (4, "1 diverged")
     assert table.loc["OCS", "A"] == pytest.approx(100 * np.mean([numbers()["OCS", seed][0] for seed in range(4)]))
     assert one_row(gaps(records, NO_TIMES), policy="OCS", comparator="CBR", metric="A")["n"] == 4
     assert shown(records, NO_TIMES).loc[["CBR", "OCS"], "left out"].tolist() == ["", "1 diverged"]

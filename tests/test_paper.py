@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 from made_up import frame, matrix, record_of
 
-from ucl import Config, InputError, paper, plots
+from ucl import Config, InputError, paper
 from ucl.records.runs import matching
 
 # The published numbers
@@ -122,10 +122,3 @@ def test_settings_name_what_differs_and_nothing_else():
     assert paper.settings(config.replace(lr=0.05, averaging="probabilities")) == "lr=0.05, averaging=probabilities"
     assert paper.settings(Config(dataset="cifar10", method="finetune", n_tasks=2)) == "n_tasks=2"
     assert paper.settings(Config(score="MC", dropout=0.2)) == "dropout=0.2"
-
-
-def test_published_numbers_of_rivals_name_their_method_setting_and_source():
-    table = paper.rivals()
-    assert set(table["method"]) <= {"ER", *plots.RIVALS}
-    assert table["mean"].between(0, 100).all() and set(table["metric"]) == {"A"}
-    assert table[["setting", "source"]].notna().all(axis=None)

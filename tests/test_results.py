@@ -20,7 +20,7 @@ from ucl.cli import texts
 from ucl.cli.parser import parser
 from ucl.config import Config
 from ucl.evidence import paper
-from ucl.evidence.run_measures import SETTINGS, measures
+from ucl.evidence.run_measures import SETTINGS, measures, of_one_version, reductions
 from ucl.evidence.table_formats import interval, markdown, number, with_interval
 from ucl.records import as_table
 from ucl.records.runs import matching
@@ -44,8 +44,7 @@ def committed():
 @cache
 def full():
     measured = pd.concat([committed(), ucl.load_records(FIGURES / "decisive")], ignore_index=True)
-    used = results.of_one_version(committed())
-    return pages.in_full(used, results.of_one_version(measured), pd.read_csv(FIGURES / "leaderboard_costs.csv"))
+    return pages.in_full(committed(), measured, pd.read_csv(FIGURES / "leaderboard_costs.csv"))
 
 
 def runs(label, dataset, memory_size, **fields):
@@ -279,8 +278,20 @@ def test_the_most_frequent_version_of_the_images_counts_and_another_size_does_no
     larger = [
         dataclasses.replace(r, data=data, config=r.config.replace(image_size=size)) for r in runs for size in (56, 64)
     ]
-    assert results.of_one_version(as_table([*runs, *larger]))["fingerprint"].tolist() == ["12891449f0e728a0"] * 2
-    assert len(results.of_one_version(as_table(larger))) == 4  # A store that has no other.
+    assert of_one_version(as_table([*runs, *larger]))["fingerprint"].tolist() == ["12891449f0e728a0"] * 2
+    assert len(of_one_version(as_table(larger))) == 4  # A store that has no other.
+
+
+def test_both_runs_of_a_pair_are_on_one_stream_and_one_version_of_its_images():
+    records = changed_by([-0.2, -0.1], [0, 1], score="BI")
+    er, bi = records[::2], records[1::2]
+    one = Comparison("", Config(score="BI"), ER, comparisons.BLOODCELL)
+    assert len(estimates(frame(*records), [one])) == len(reductions(frame(*records))) == 2
+    for changed in (
+        [dataclasses.replace(r, data=r.data | {"fingerprint": "other"}) for r in bi],
+        [dataclasses.replace(r, config=r.config.replace(n_tasks=2)) for r in bi],
+    ):
+        assert estimates(frame(*er, *changed), [one]).empty and reductions(frame(*er, *changed)).empty
 
 
 # Costs and memories

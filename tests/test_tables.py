@@ -11,6 +11,7 @@ from made_up import frame
 
 import ucl
 from ucl import Config, paper, tables
+from ucl.records import as_table
 
 METHODS = ("ER", "CBR", "A-GEM", "LC", "MS", "RC", "EN", "RM", "MC", "BI")
 PUBLISHED = paper.published()
@@ -22,7 +23,7 @@ def record_of(config, kept=0.25, best=0.9, last=0.75, seconds=12.0, date="2025-0
     return made_up.record_of(config, accuracy, seconds, fingerprint, date, environment)
 
 
-NOTHING = pd.DataFrame(columns=["label", "seed", "last_accuracy", "last_forgetting"])
+NOTHING = as_table([])
 BI = Config(dataset="bloodcell", memory_size=40)
 THREE = [record_of(BI.replace(seed=s), kept, best) for s, kept, best in ((0, 0.2, 0.9), (1, 0.35, 0.8), (2, 0.3, 0.95))]
 

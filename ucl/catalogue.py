@@ -384,7 +384,7 @@ PAPER = tuple(name for name, row in SHOWN.items() if row.in_paper)
 PAPER_SCORES = tuple(name for name in PAPER if name in SCORES)
 """The scores of the paper; the one that it introduces is last."""
 RIVALS = tuple(row.label for row in _RIVALS)
-"""Further methods of the literature; `ucl.paper.rivals` has published numbers of some."""
+"""Further methods of the literature."""
 
 
 def method_and_selection(label: str) -> tuple[str, str]:

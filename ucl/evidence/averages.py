@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ucl.catalogue import method_order
 from ucl.errors import one_of
 from ucl.evidence import filters, paper
 from ucl.records import COLUMNS, FURTHER_MEASURES, MEASURES, Record, as_table, failures
 from ucl.records.measures import NAMES as MEASURE_NAMES
-from ucl.records.runs import latest
+from ucl.records.runs import latest, without_failures
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,7 +21,8 @@ _SECONDS = ("seconds", "seconds_per_batch")
 NAMES = (*MEASURE_NAMES, *_SECONDS)
 """What can be averaged: the measures of a record, by name or column, and its times."""
 _VERSIONS = {"data": "fingerprint", "source": "source"}
-NOTES = ["arithmetic", "left_out"]  # columns that are dropped if no row has a value
+NOTES = ("arithmetic", "left_out")
+"""What the scores of the runs were computed in, if in several arithmetics, and which runs failed; otherwise ""."""
 
 
 def results(
@@ -77,21 +78,13 @@ def results(
     keys["settings"] = [paper.settings(record.config, by) for record in runs["record"]]
     keys["label"] = pd.Categorical(keys["label"], method_order(keys["label"]))
     row = keys.groupby(names, dropna=False, observed=True).ngroup()
+    averages = pd.DataFrame([averaged(part, shown) for _, part in runs.groupby(row)])
+    notes = [name for name in NOTES if name not in by and averages[name].any()]
     table = keys.assign(row=row).drop_duplicates("row").set_index("row").sort_index()
-    failed = runs["record"].map(lambda record: bool(record.failure))
-    sound = runs[~failed]
-    units = {name: 1 if is_time(name) else 100 for name in shown}
-    values = pd.DataFrame({name: unit * sound[COLUMNS.get(name, name)].astype(float) for name, unit in units.items()})
-    measured = values.groupby(row)
-    complete = measured.count().eq(measured.size(), axis=0)  # a mean of some of the runs would not be that of n runs
-    table = table.join(measured.mean().where(complete)).join(measured.std().where(complete).add_suffix("_std"))
-    table["n"] = measured.size().reindex(table.index, fill_value=0)
-    grouped = runs["record"].groupby(row).agg(list)
-    notes = {"arithmetic": grouped.map(arithmetic), "left_out": grouped.map(failures)}
-    notes = {name: texts for name, texts in notes.items() if name not in by and texts.any()}
+    table = table.assign(**{name: averages[name] for name in ("n", *numbers, *notes)})
     paths = runs["dataset"].groupby(row).agg(["first", "nunique"])  # a data set's path, if the runs share it
     table["dataset"] = paths["first"].where(paths["nunique"] == 1, table["dataset"])
-    table = table.assign(**notes, **{column: table[name] for column, name in _VERSIONS.items()})
+    table = table.assign(**{column: table[name] for column, name in _VERSIONS.items()})
     table = table.astype({"label": str, "memory_size": "Int64"}).reset_index(drop=True)
     kinds = {  # Methods are compared across rows. At another size, the images of a data set differ anyway.
         "data": runs.groupby(["dataset", "image_size"], dropna=False)["fingerprint"].nunique().max(),
@@ -101,9 +94,24 @@ def results(
     return table[[*group, "n", *numbers, *versions, *notes]]
 
 
+def averaged(runs: pd.DataFrame, measures: Sequence[str] = METRICS) -> dict[str, Any]:
+    """The mean of some runs, in per cent or seconds; those that failed do not count.
+
+    Returns:
+        n (runs that count), each measure and, as <measure>_std, its sample standard deviation (NaN if one of the n runs
+        does not have it: a mean of the others would not be that of n runs), and `NOTES`.
+    """
+    sound = without_failures(runs)
+    row: dict[str, Any] = {"n": len(sound)}
+    for name in measures:
+        values = (1 if is_time(name) else 100) * sound[COLUMNS.get(name, name)].astype(float)
+        row |= {name: values.mean(skipna=False), f"{name}_std": values.std(skipna=False)}
+    return row | {"arithmetic": arithmetic(sound["record"]), "left_out": failures(runs["record"])}
+
+
 def arithmetic(records: Iterable[Record]) -> str:
     """The arithmetics of the scoring passes, such as "bfloat16 and float32"; "" if there are fewer than two."""
-    distinct = sorted({record.arithmetic for record in records if not record.failure} - {""})
+    distinct = sorted({record.arithmetic for record in records} - {""})
     return " and ".join(distinct) if len(distinct) > 1 else ""
 
 

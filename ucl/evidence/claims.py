@@ -4,8 +4,7 @@ All differences are judged by one rule, `ucl.evidence.effects.against_paper`. Cl
 the paper prints no numbers: `memory_distances` measures them.
 
 The runs that count are those of Table 1's methods on the data sets and memory sizes of Tables 1 to 3, at any seed and
-with no other settings than those asked for. Networks that diverged or collapsed do not count. Both runs of a pair are
-on the same version of the images; pairs of one stream and seed on several versions are averaged.
+with no other settings than those asked for, see `ucl.evidence.run_measures.runs_of`.
 """
 
 from __future__ import annotations
@@ -62,10 +61,9 @@ def verdicts(records: pd.DataFrame, **fields: Any) -> pd.DataFrame:
     def add(
         claim: int, runs: pd.DataFrame, label: str, comparator: str, metric: str, printed: Mapping, *same: str
     ) -> None:
-        """Add the rows of one difference. Pairs have equal images and `same`, and are averaged per stream and seed."""
+        """Add the rows of one difference; the runs of a pair also have the same values in the columns `same`."""
         first, second = (runs[runs["label"] == name] for name in (label, comparator))
-        pairs = differences(first, second, [metric], [*PAIR, "fingerprint", *same]).astype({metric: float})
-        pairs = pairs.groupby(list(PAIR), as_index=False)[metric].mean()
+        pairs = differences(first, second, [metric], [*PAIR, *same])
         named = {"claim": claim, "label": label, "comparator": comparator, "metric": metric}
         rows.extend(named | row for row in by_stream(pairs, metric, printed))
 
@@ -117,13 +115,13 @@ def memory_distances(records: pd.DataFrame, **fields: Any) -> pd.DataFrame:
     runs = runs[runs["label"].isin(methods) & (runs["memory_size"] >= SAMPLES)]
     names = {"BI when stored": "score", "confidence": "confidence", "BI": "bregman_information"}
     measured = []
-    for pair, members in runs.groupby([*PAIR, "fingerprint"]):
+    for pair, members in runs.groupby(list(PAIR)):
         by_method = dict(zip(members["label"], (record.memory for record in members["record"]), strict=True))
         memories = [by_method.get(label, {}) for label in methods]
         distances = [_distance(memories[1:] if key == "score" else memories, key) for key in names.values()]
-        measured.append((*pair[:3], *distances))
-    means = pd.DataFrame(measured, columns=[*PAIR, *names]).groupby(list(PAIR), as_index=False).mean()
-    rows = [{"score": name, **row} for name in names for row in by_stream(means.dropna(subset=[name]), name, {})]
+        measured.append((*pair, *distances))
+    table = pd.DataFrame(measured, columns=[*PAIR, *names])
+    rows = [{"score": name, **row} for name in names for row in by_stream(table.dropna(subset=[name]), name, {})]
     columns = ["score", "dataset", "memory_size", "n", "mean", "low", "high"]
     return pd.DataFrame(rows)[columns].astype({"memory_size": "Int64"})
 

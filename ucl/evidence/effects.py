@@ -7,7 +7,6 @@ of the streams' means, with equal weights. `figures/PROTOCOL.md` defines which d
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -58,41 +57,28 @@ def differences(
     Raises:
         pandas.errors.MergeError: one side has two rows with equal keys.
     """
-    keys = list(keys)
     if runs.empty or other.empty:
         return pd.DataFrame(columns=[*keys, *metrics])
     shared = [key for key in keys if key in other]
-    # A merge of pandas takes 20 ms for a few dozen rows, and there are hundreds of differences.
-    cells, partners = _rows(runs, shared), _rows(other, shared)
-    row_of = {cell: row for row, cell in enumerate(partners)}
-    if len(row_of) < len(partners) or (shared == keys and len({*cells}) < len(cells)):
-        raise pd.errors.MergeError(f"two rows have equal {', '.join(shared)}")
-    rows = [row for row, cell in enumerate(cells) if cell in row_of]
-    others = [row_of[cells[row]] for row in rows]
-    table = runs[keys].iloc[rows].reset_index(drop=True)
-    return table.assign(**{m: runs[m].to_numpy(float)[rows] - other[m].to_numpy(float)[others] for m in metrics})
-
-
-def _rows(table: pd.DataFrame, columns: Sequence[str] = ("dataset", "memory_size")) -> list[tuple[Any, ...]]:
-    """The values of some columns in each row; pandas takes milliseconds to group or to compare them."""
-    return list(zip(*(table[name] for name in columns), strict=True))
+    right = other[[*shared, *metrics]]
+    validate = "one_to_one" if len(shared) == len(keys) else "many_to_one"
+    pairs = runs[[*keys, *metrics]].merge(right, on=shared, suffixes=("", "_other"), validate=validate)
+    return pairs[[*keys]].assign(**{metric: pairs[metric] - pairs[f"{metric}_other"] for metric in metrics})
 
 
 def streams_of(table: pd.DataFrame) -> list[Stream]:
     """The streams of a table with columns dataset and memory_size, each once, in order."""
-    return list(dict.fromkeys(_rows(table)))
+    return list(dict.fromkeys(zip(table["dataset"], table["memory_size"], strict=True)))
 
 
 def on_streams(table: pd.DataFrame, streams: Collection[Stream]) -> pd.DataFrame:
     """The rows of some streams of a table with columns dataset and memory_size."""
-    return table[np.array([stream in streams for stream in _rows(table)], dtype=bool)]
+    return table[pd.MultiIndex.from_frame(table[["dataset", "memory_size"]]).isin(list(streams))]
 
 
 def estimable(pairs: pd.DataFrame) -> pd.DataFrame:
     """The pairs of streams that have at least two, as the variance of a single pair is unknown; all if none has two."""
-    streams = _rows(pairs)
-    n_pairs = Counter(streams)
-    several = np.array([n_pairs[stream] > 1 for stream in streams], dtype=bool)
+    several = pairs.duplicated(["dataset", "memory_size"], keep=False)
     return pairs[several] if several.any() else pairs
 
 
@@ -108,14 +94,13 @@ def effects_by(
 
     Returns:
         A row per cell, in the order of their first pairs, and metric: columns `cell`, `column` (names the metric) and
-        `NUMBERS`; low, high and detectable are those by stream, see `summary`.
+        `NUMBERS`, see `summary`.
     """
     rows = []
     for key, group in pairs.groupby(list(cell), sort=False):
         for metric in metrics:
             estimate = summary(group, metric)
-            by_stream = (estimate[f"{name}_by_stream"] for name in ("low", "high", "detectable"))
-            rows.append((*key, metric, estimate["n"], estimate["mean"], *by_stream))
+            rows.append((*key, metric, *(estimate[name] for name in NUMBERS)))
     return pd.DataFrame(rows, columns=[*cell, column, *NUMBERS])
 
 
@@ -131,29 +116,28 @@ def summary(pairs: pd.DataFrame, metric: str, published: float = math.nan) -> di
         n (pairs), exploratory (how many of the n, see `n_exploratory`), mean (over the streams of the mean over their
         pairs), low_by_stream and high_by_stream (95 % interval, stratified by stream), low_by_seed and high_by_seed
         (with the seed as cluster, as streams that share a seed are not independent), low and high (the wider one of
-        both), detectable_by_stream and detectable_by_seed (the true difference that a two-sided test at 5 % finds with
-        80 % power at this n and spread, if it uses that interval), detectable (the larger one), published, verdict (see
+        both), detectable_by_stream (the true difference that a two-sided test at 5 % finds with 80 % power at this n
+        and spread, if it uses that interval), detectable (the larger one of both intervals), published, verdict (see
         `against_paper`) and excludes_0 (whether the interval from low to high does). The intervals and the detectable
         differences are NaN if a stream has a single pair.
     """
-    samples, seeds = _samples(pairs, metric)
+    groups = [group for _, group in pairs.groupby(["dataset", "memory_size"])]
+    samples = [group[metric].to_numpy(float) for group in groups]
     mean = float(np.mean([values.mean() for values in samples])) if samples else math.nan
-    stratified, clustered = _stratified(samples), _clustered(samples, seeds)
+    stratified, clustered = _stratified(samples), _clustered(samples, [group["seed"] for group in groups])
     by_stream, by_seed = _around(mean, *stratified), _around(mean, *clustered)
     wider = Interval(min(by_stream.low, by_seed.low), max(by_stream.high, by_seed.high))
-    detectable = _detectable(*stratified), _detectable(*clustered)
     return {
         "n": len(pairs),
         "exploratory": n_exploratory(pairs),
         "mean": mean,
         **wider._asdict(),
-        "detectable": max(detectable),
+        "detectable": max(_detectable(*stratified), _detectable(*clustered)),
         "low_by_stream": by_stream.low,
         "high_by_stream": by_stream.high,
-        "detectable_by_stream": detectable[0],
+        "detectable_by_stream": _detectable(*stratified),
         "low_by_seed": by_seed.low,
         "high_by_seed": by_seed.high,
-        "detectable_by_seed": detectable[1],
         "published": published,
         "verdict": against_paper(wider, published),
         "excludes_0": wider.excludes_0,
@@ -206,16 +190,6 @@ def against_paper(interval: Interval, published: float) -> str:
     if nearest > 0.5:
         return "reproduced"
     return "excluded" if furthest < 0.5 else "undecided"
-
-
-def _samples(pairs: pd.DataFrame, metric: str) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """The values of each stream, and their seeds; for a few dozen pairs, pandas would take milliseconds to group."""
-    samples: dict[tuple[str, int], list[tuple[float, int]]] = {}
-    columns = (pairs[name] for name in (*PAIR, metric))
-    for dataset, size, seed, value in zip(*columns, strict=True):
-        samples.setdefault((dataset, size), []).append((value, seed))
-    tables = [np.array(samples[stream], dtype=float) for stream in sorted(samples)]
-    return [table[:, 0] for table in tables], [table[:, 1] for table in tables]
 
 
 def _stratified(samples: Sequence[np.ndarray]) -> tuple[float, float]:

@@ -15,9 +15,9 @@ import pandas as pd
 
 from ucl.catalogue import SCORES, UNIFORM, WITHOUT_SCORE, method_and_selection
 from ucl.config import Config
+from ucl.evidence.averages import averaged
 from ucl.evidence.effects import differences, effects_by, joined, on_streams
-from ucl.evidence.run_measures import COMPARATORS, measures
-from ucl.records import failures
+from ucl.evidence.run_measures import COMPARATORS, measures, of_one_version
 from ucl.records.runs import matching
 
 DATASET, MEMORY_SIZE, SEEDS = "bloodcell", 40, range(5)
@@ -85,19 +85,21 @@ def standings(records: pd.DataFrame, times: pd.DataFrame) -> pd.DataFrame:
     """The results of each policy and its `milliseconds`, the highest A first.
 
     Returns:
-        One row per policy: columns policy (its name in `POLICIES`), n (runs that count), failed (such as "1 diverged";
-        "" if there are none), A, A_std, F and F_std (mean and sample standard deviation, in per cent), ms (per batch)
-        and updates (of CBR at equal seconds); NaN or <NA> if it was not measured.
+        One row per policy: columns policy (its name in `POLICIES`), those of `ucl.evidence.averages.averaged`, ms (per
+        batch) and updates (of CBR at equal seconds); NaN or <NA> if it was not measured.
     """
-    ms, matched = milliseconds(times), matching(records, planned([0]))
-    matched, updates = matched[matched["seed"].isin(list(SEEDS))], equal_seconds(ms)
-    rows = []
-    for index, (policy, runs) in enumerate(_runs(records).items()):
-        failed = failures(matched.loc[matched["experiment"] == index, "record"])
-        row = {"policy": policy, "n": len(runs), "failed": failed, **runs[["A", "F"]].mean()}
-        row |= runs[["A", "F"]].std(ddof=1).add_suffix("_std")
-        rows.append(row | {"ms": ms.get(policy, np.nan), "updates": updates.get(policy, pd.NA)})
-    table = pd.DataFrame(rows).astype({"A": float, "F": float, "updates": "Int64"})
+    ms, runs = milliseconds(times), matching(of_one_version(records), planned([0]))
+    runs, updates = runs[runs["seed"].isin(list(SEEDS))], equal_seconds(ms)
+    rows = [
+        {
+            "policy": policy,
+            **averaged(runs[runs["experiment"] == index]),
+            "ms": ms.get(policy, np.nan),
+            "updates": updates.get(policy, pd.NA),
+        }
+        for index, policy in enumerate(POLICIES)
+    ]
+    table = pd.DataFrame(rows).astype({"updates": "Int64"})
     return table.sort_values("A", ascending=False, kind="stable", ignore_index=True)
 
 

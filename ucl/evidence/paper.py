@@ -134,19 +134,6 @@ def _numbers_by_cell() -> dict[str, dict[tuple, float]]:
     return published().set_index(CELL)[["mean", "std"]].to_dict()
 
 
-def rivals() -> pd.DataFrame:
-    """Published numbers of further methods, one per row. They were not measured with the settings of this package.
-
-    Returns:
-        Columns method (as `Config.label`), dataset, memory_size (<NA> if the source does not say), setting (what the
-        source did), metric ("A", last accuracy), mean and std in per cent (NaN if the source has none), and source.
-    """
-    import pandas as pd
-
-    with resources.files("ucl.evidence").joinpath("rivals.csv").open(encoding="utf-8") as file:
-        return pd.read_csv(file).astype({"memory_size": "Int64"})
-
-
 def grid(table: str, seeds: Iterable[int] = range(3), **fields: Any) -> list[Config]:
     """The runs behind a table of the paper, each once, one seed after another.
 

@@ -31,24 +31,35 @@ TESTED = ("training", "displaced", "running")
 """The readings of the table of networks: without scoring passes, with added ones, and as the run itself is tested."""
 
 
+def of_one_version(records: pd.DataFrame) -> pd.DataFrame:
+    """For each data set, the records on the version of its images that most of its records were measured on.
+
+    Images of another size (`Config.image_size`) are another version, which counts only if there is no other.
+    """
+    resized = records["image_size"].notna()
+    usual = records[~resized | resized.groupby(records["dataset"]).transform("all")]
+    most = usual.groupby("dataset")["fingerprint"].agg(lambda prints: prints.mode().iloc[0])
+    return records[records["fingerprint"] == records["dataset"].map(most)]
+
+
 def runs_of(records: pd.DataFrame, experiments: Sequence[Config], reading: str = "running") -> pd.DataFrame:
-    """The runs of some different experiments, for all their seeds; NaN for records without the reading.
+    """The runs of some different experiments, for all their seeds, see `of_one_version`.
 
     Returns:
         A row per run: columns experiment (the index in `experiments`), dataset, memory_size, label, seed,
-        `ucl.records.MEASURES` in per cent, fingerprint (of the images), processor, arithmetic (of the scoring passes)
-        and record.
+        `ucl.records.MEASURES` in per cent (NaN for records without the reading), processor, arithmetic (of the scoring
+        passes) and record.
     """
-    runs = without_failures(matching(records, experiments))
+    runs = without_failures(matching(of_one_version(records), experiments))
     rows = []
     for index, record in zip(runs["experiment"], runs["record"], strict=True):
         config = experiments[index]  # That of the record may name the data set by a path.
         run = (index, config.dataset, config.memory_size, config.label, record.config.seed)
         values = record.measures(reading)
-        facts = (record.version.images, record.processor, record.arithmetic, record)
+        facts = record.processor, record.arithmetic, record
         rows.append((*run, *(100 * values[name] for name in MEASURES), *facts))
     names = ["experiment", "dataset", "memory_size", "label", "seed", *MEASURES]
-    return pd.DataFrame(rows, columns=[*names, "fingerprint", "processor", "arithmetic", "record"])
+    return pd.DataFrame(rows, columns=[*names, "processor", "arithmetic", "record"])
 
 
 def measures(records: pd.DataFrame, experiments: Iterable[Config], reading: str = "running") -> list[pd.DataFrame]:
@@ -91,27 +102,31 @@ class Comparison:
 
 def sides(records: pd.DataFrame, comparisons: Sequence[Comparison]) -> list[tuple[pd.DataFrame, pd.DataFrame]]:
     """The rows of `runs_of` for both experiments of each comparison, on its streams and seeds."""
-    requested = [
-        (config.replace(dataset=dataset, memory_size=size), reading, arithmetic, seeds)
-        for comparison in comparisons
-        for config, reading, arithmetic in zip(
-            (comparison.one, comparison.other), comparison.readings, comparison.arithmetics, strict=True
-        )
-        for (dataset, size), seeds in comparison.streams.items()
-    ]
-    runs_of_reading = {
-        reading: iter(measures(records, [config for config, name, *_ in requested if name == reading], reading))
-        for reading in {name for _, name, *_ in requested}
-    }
-    tables = []
-    for _, reading, arithmetic, seeds in requested:
-        runs = next(runs_of_reading[reading])
-        if seeds is not None:
-            runs = runs[runs["seed"].isin(list(seeds))]
-        tables.append(runs[runs["arithmetic"] == arithmetic] if arithmetic else runs)
-    parts = iter(tables)
+    runs_by_experiment: dict[tuple[str, str], pd.DataFrame] = {}  # by key and reading
+    for reading in {reading for comparison in comparisons for reading in comparison.readings}:
+        experiments = [
+            config.replace(dataset=dataset, memory_size=size)
+            for comparison in comparisons
+            for config in (comparison.one, comparison.other)
+            for dataset, size in comparison.streams
+            if reading in comparison.readings
+        ]
+        tables = zip(experiments, measures(records, experiments, reading), strict=True)
+        runs_by_experiment |= {(config.key, reading): runs for config, runs in tables}
+
+    def side(config: Config, reading: str, arithmetic: str, streams: Seeds) -> pd.DataFrame:
+        parts = []
+        for (dataset, size), seeds in streams.items():
+            runs = runs_by_experiment[config.replace(dataset=dataset, memory_size=size).key, reading]
+            parts.append(runs if seeds is None else runs[runs["seed"].isin(list(seeds))])
+        table = pd.concat(parts)
+        return table[table["arithmetic"] == arithmetic] if arithmetic else table
+
     return [
-        (pd.concat([next(parts) for _ in comparison.streams]), pd.concat([next(parts) for _ in comparison.streams]))
+        (
+            side(comparison.one, comparison.readings[0], comparison.arithmetics[0], comparison.streams),
+            side(comparison.other, comparison.readings[1], comparison.arithmetics[1], comparison.streams),
+        )
         for comparison in comparisons
     ]
 
@@ -119,8 +134,8 @@ def sides(records: pd.DataFrame, comparisons: Sequence[Comparison]) -> list[tupl
 def reductions(records: pd.DataFrame) -> pd.DataFrame:
     """How much less a run with bottom-k or top-k forgets than ER at its seed, in per cent of ER's forgetting.
 
-    ER has the default settings. Left out are networks that failed (`Record.failure`) and seeds at which ER's F is not
-    above 0: nothing was forgotten that could be reduced.
+    ER has the default settings, and the same stream and images. Left out are networks that failed (`Record.failure`)
+    and seeds at which ER's F is not above 0: nothing was forgotten that could be reduced.
 
     Returns:
         A row per run: columns dataset, memory_size, label, setting (such as the names of `SETTINGS`), seed, F and F_er
@@ -130,9 +145,11 @@ def reductions(records: pd.DataFrame) -> pd.DataFrame:
     names = [paper.name_of(record.config) for record in runs["record"]]
     settings = [name.partition(", ")[2] or "everything rescored" for name in names]
     runs = runs.assign(name=names, setting=settings, F=100 * runs["last_forgetting"].astype(float))
-    er = runs.loc[(runs["name"] == "ER") & (runs["F"] > 0), [*PAIR, "F"]]
+    runs["stream"] = [paper.stream_of(record.config) for record in runs["record"]]
+    keys = ["stream", "fingerprint", *PAIR]
+    er = runs.loc[(runs["name"] == "ER") & (runs["F"] > 0), [*keys, "F"]]
     scored = runs[runs["label"].str.endswith((" bottom", " top"))]
-    pairs = scored.merge(er.rename(columns={"F": "F_er"}), on=list(PAIR))
+    pairs = scored.merge(er.rename(columns={"F": "F_er"}), on=keys, validate="many_to_one")
     pairs["reduction"] = 100 * (1 - pairs["F"] / pairs["F_er"])
     cells = zip(pairs["dataset"], pairs["memory_size"], pairs["label"], strict=True)
     pairs["published"] = [paper.printed_reduction((dataset, size), label) for dataset, size, label in cells]
@@ -152,7 +169,7 @@ def by_reading(records: pd.DataFrame) -> pd.DataFrame:
         `ucl.records.Reading`; at the end of the stream, NaN for "running" and for readings that set no statistics).
     """
     rows = []
-    for record in without_failures(latest(records))["record"]:
+    for record in without_failures(latest(of_one_version(records)))["record"]:
         config = record.config
         for reading in ("running", *record.readings):
             cell = (config.dataset, config.memory_size, paper.name_of(config), config.seed, reading)

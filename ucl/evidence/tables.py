@@ -11,10 +11,9 @@ import pandas as pd
 
 from ucl.catalogue import method_and_selection
 from ucl.evidence import paper
-from ucl.evidence.averages import METRICS, NOTES, arithmetic, without_empty_notes
+from ucl.evidence.averages import METRICS, NOTES, averaged, without_empty_notes
 from ucl.evidence.run_measures import SETTINGS
 from ucl.evidence.table_formats import latex, markdown
-from ucl.records import COLUMNS, failures
 from ucl.records.runs import matching, without_failures
 
 NOTE = (
@@ -50,27 +49,34 @@ def with_published(records: pd.DataFrame, grid: str, **fields: Any) -> pd.DataFr
         (`Record.failure`) and do not count.
     """
     experiments = paper.grid(grid, seeds=[0], **fields)
-    runs = matching(records, experiments)
-    rows = []
+    runs, rows = matching(records, experiments), []
     for index, config in enumerate(experiments):
+        stream, (method, selection) = (config.dataset, config.memory_size), method_and_selection(config.label)
         cell_runs = runs[runs["experiment"] == index]
-        method, selection = method_and_selection(config.label)
-        for data, on_images in list(cell_runs.groupby("fingerprint")) if len(cell_runs) else [("", cell_runs)]:
-            sound = without_failures(on_images)
-            notes = data, arithmetic(sound.get("record", [])), failures(on_images.get("record", []))
+        for data, on_images in list(cell_runs.groupby("fingerprint")) or [("", cell_runs)]:
+            averages = averaged(on_images)
             for metric in METRICS:
-                cell = (config.dataset, config.memory_size, method, selection, metric)
-                values = 100 * sound[COLUMNS[metric]].astype(float)
-                numbers = len(sound), values.mean(), values.std(ddof=1)
-                rows.append((grid, *cell, paper.settings(config), *numbers, *notes))
-    columns = ["grid", *paper.CELL, "settings", "n", "mean", "std", "data", *NOTES]
-    measured = pd.DataFrame(rows, columns=columns)
-    printed = paper.published()[[*paper.CELL, "mean", "std"]]
-    printed = printed.rename(columns={"mean": "published_mean", "std": "published_std"})
-    table = measured.merge(printed, on=paper.CELL, how="left", validate="many_to_one")
-    table["difference"] = table["mean"] - table["published_mean"]
-    first = ["grid", *paper.CELL[:4], "settings", "metric", "n", "mean", "std", "published_mean", "published_std"]
-    return without_empty_notes(table[[*first, "difference", "data", *NOTES]])
+                printed = [paper.printed(stream, config.label, metric, number) for number in ("mean", "std")]
+                rows.append(
+                    {
+                        "grid": grid,
+                        "dataset": config.dataset,
+                        "memory_size": config.memory_size,
+                        "method": method,
+                        "selection": selection,
+                        "settings": paper.settings(config),
+                        "metric": metric,
+                        "n": averages["n"],
+                        "mean": averages[metric],
+                        "std": averages[f"{metric}_std"],
+                        "published_mean": printed[0],
+                        "published_std": printed[1],
+                        "difference": averages[metric] - printed[0],
+                        "data": data,
+                        **{note: averages[note] for note in NOTES},
+                    }
+                )
+    return without_empty_notes(pd.DataFrame(rows))
 
 
 def in_all_settings(records: pd.DataFrame, grid: str, seeds: Sequence[int]) -> pd.DataFrame:

@@ -28,7 +28,7 @@ def in_full(records: pd.DataFrame, measured: pd.DataFrame, times: pd.DataFrame) 
 
     Args:
         records: figures/runs.
-        measured: these and figures/decisive, which is no part of the means and comparisons.
+        measured: these and figures/decisive, which is not in means and comparisons.
         times: figures/leaderboard_costs.csv.
     """
     groups = [comparisons.estimates(records, group).assign(table=name) for name, group in comparisons.GROUPS.items()]
@@ -44,7 +44,7 @@ def in_full(records: pd.DataFrame, measured: pd.DataFrame, times: pd.DataFrame) 
 
 def tables(
     records: pd.DataFrame,
-    used: pd.DataFrame,
+    measured: pd.DataFrame,
     networks: pd.DataFrame,
     full: Mapping[str, pd.DataFrame],
     folder: Path,
@@ -52,10 +52,9 @@ def tables(
     """The tables for readers, by the names in their marks.
 
     Args:
-        records: all records, on any version of the images.
-        used: those of figures/runs on one version, see `ucl.report.results.of_one_version`.
-        networks: the planned ones of these under each reading, see `ucl.evidence.run_measures.by_reading`.
-        full: see `in_full`.
+        records, measured: see `in_full`.
+        networks: the planned records under each reading, see `ucl.evidence.run_measures.by_reading`.
+        full: the tables of `in_full`.
         folder: figures, with the CSV files of notebooks and benchmarks.
     """
 
@@ -69,10 +68,11 @@ def tables(
     judged = full["hypotheses"]
     is_decisive = judged["hypothesis"].str.startswith("D")
     decisive, planned = judged[is_decisive], judged[~is_decisive]
+    standings = leaderboard.standings(records, csv("leaderboard_costs"))
     return {
         **{name: comparisons.for_readers(table) for name, table in by_name.items()},
         "parts": results.parts_of_forgetting(networks),
-        "facts": results.facts(records, full["coverage"], full["effects"]),
+        "facts": results.facts(measured, full["coverage"], full["effects"]),
         "coverage": results.coverage_by_dataset(full["coverage"]),
         "as_in_the_paper": results.as_in_the_paper(full["means"]),
         "decisive": results.decisive(decisive.query("reading == 'running'")),
@@ -82,11 +82,11 @@ def tables(
         "hypotheses": results.hypotheses(planned.query("expected != ''")),
         "hypotheses_reported": results.hypotheses(planned.query("expected == ''")),
         "claims": results.claims(csv("claims")),
-        "choices": results.with_differences(used, results.CHOICES),
-        "agem": results.projections(used),
-        "groupnorm": results.with_differences(used, results.WITHOUT_BATCHNORM),
+        "choices": results.with_differences(records, results.CHOICES),
+        "agem": results.projections(records),
+        "groupnorm": results.with_differences(records, results.WITHOUT_BATCHNORM),
         "methods": policies.methods(),
-        "leaderboard": policies.leaderboard(leaderboard.standings(used, csv("leaderboard_costs")), full["leaderboard"]),
+        "leaderboard": policies.leaderboard(standings, full["leaderboard"]),
         "kept_with_remedies": policies.remedies(csv("memory_autopsy_remedies")),
         "per_batch": costs.by_processor(csv("beside_naive")),
         "table1_hours": costs.table1_hours(csv("beside_naive")),
@@ -108,12 +108,10 @@ def write(checkout: Path) -> dict[str, pd.DataFrame]:
         The tables, see `tables`.
     """
     folder = checkout / "figures"
-    stores = ["runs", "decisive"]
-    records = pd.concat([load_records(folder / name) for name in stores], keys=stores)
-    measured = results.of_one_version(records)
-    used = measured.loc["runs"]
-    full = in_full(used, measured, pd.read_csv(folder / "leaderboard_costs.csv"))
-    networks = by_reading(results.planned(used))
+    records = load_records(folder / "runs")
+    measured = pd.concat([records, load_records(folder / "decisive")], ignore_index=True)
+    full = in_full(records, measured, pd.read_csv(folder / "leaderboard_costs.csv"))
+    networks = by_reading(results.planned(records))
     for name, table in full.items():
         table.to_csv(folder / f"{name}.csv", index=False, float_format="%.4f")
     for comparator, name in {"CBR": "effects", "ER": "effects_er"}.items():
@@ -122,7 +120,7 @@ def write(checkout: Path) -> dict[str, pd.DataFrame]:
     plots.save(plots.readings.tested_again(networks), folder / "finding")
     plots.save(plots.effects.leaderboard(full["leaderboard"]), folder / "leaderboard")
     plots.save(plots.effects.decisive(results.with_the_wider_interval(full["hypotheses"])), folder / "decisive")
-    tables_by_name = tables(records, used, networks, full, folder)
+    tables_by_name = tables(records, measured, networks, full, folder)
     for page in (checkout / "README.md", folder / "RESULTS.md", folder / "APPENDIX.md"):
         page.write_text(with_tables(page.read_text(encoding="utf-8"), tables_by_name), encoding="utf-8")
     return tables_by_name

@@ -24,8 +24,8 @@ def leaderboard(standings: pd.DataFrame, compared: pd.DataFrame) -> pd.DataFrame
         fewer = f" (n = {row['n']})" if row["n"] < n_runs[row["policy"]] else ""
         text = with_interval(row["mean"], row["low"], row["high"]) + fewer
         gaps[row["policy"], row["comparator"], row["metric"]] = text
-    rows, some_failed = [], (standings["failed"] != "").any()
-    for row in standings[(standings["n"] > 0) | (standings["failed"] != "")].to_dict("records"):
+    rows, some_failed = [], (standings["left_out"] != "").any()
+    for row in standings[(standings["n"] > 0) | (standings["left_out"] != "")].to_dict("records"):
         policy = row["policy"]
         seconds = gaps.get((policy, AT_EQUAL_SECONDS, "A"), "")
         rows.append(
@@ -37,7 +37,7 @@ def leaderboard(standings: pd.DataFrame, compared: pd.DataFrame) -> pd.DataFrame
                 "ms per batch": number(row["ms"], 0),
                 "A minus CBR at equal seconds [95 %]": seconds,
                 "updates of that CBR": row["updates"] if seconds else "",
-                **({"left out": row["failed"]} if some_failed else {}),
+                **({"left out": row["left_out"]} if some_failed else {}),
             }
         )
     return pd.DataFrame(rows)

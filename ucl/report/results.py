@@ -15,7 +15,7 @@ from ucl.evidence import paper
 from ucl.evidence.claims import VERDICTS
 from ucl.evidence.effects import ALL_STREAMS, NUMBERS, PAIR, differences, effects_by, joined, n_exploratory, summary
 from ucl.evidence.hypotheses import PLANNED
-from ucl.evidence.run_measures import COMPARATORS, SETTINGS, measures
+from ucl.evidence.run_measures import COMPARATORS, SETTINGS, measures, of_one_version
 from ucl.evidence.table_formats import mean_and_std, signed, with_interval
 from ucl.evidence.tables import verdict
 from ucl.records import MEASURES, failures
@@ -53,17 +53,6 @@ WITHOUT_BATCHNORM: dict[str, Config] = {
 """Memories of a network without running statistics."""
 
 
-def of_one_version(records: pd.DataFrame) -> pd.DataFrame:
-    """For each data set, the records on the version of its images that most of its records were measured on.
-
-    Images of another size (`Config.image_size`) are another version, which counts only if there is no other.
-    """
-    resized = pd.Series([record.config.image_size is not None for record in records["record"]], index=records.index)
-    usual = records[~resized | resized.groupby(records["dataset"]).transform("all")]
-    most = usual.groupby("dataset")["fingerprint"].agg(lambda prints: prints.mode().iloc[0])
-    return records[records["fingerprint"] == records["dataset"].map(most)]
-
-
 def effects(records: pd.DataFrame) -> pd.DataFrame:
     """Each score with bottom-k minus CBR and minus ER, on the paper's streams and in each of `SETTINGS`.
 
@@ -96,7 +85,7 @@ def facts(records: pd.DataFrame, cells: pd.DataFrame, differences: pd.DataFrame)
     """Facts about the records that the pages report, one per row.
 
     Args:
-        records: all records, on any version of the images.
+        records: all records.
         cells: see `coverage`.
         differences: see `effects`.
     """
