@@ -17,7 +17,7 @@ from own_objects import Counting, Fifo, Growing, Smoothed, growing
 import ucl
 from ucl import Config, RecordStore
 from ucl.buffers import Buffer, UncertaintyBuffer
-from ucl.buffers.selection import bottom_k, top_k
+from ucl.buffers.selection import bottom_k
 from ucl.catalogue import WITHOUT_SCORE
 from ucl.evaluation import Evaluation
 from ucl.evidence.paper import PUBLISHED_CODE
@@ -285,17 +285,6 @@ class Rolls(Smoothed):
         self.augment = lambda images: images.roll(1, -1)
 
 
-class Swaps(UncertaintyBuffer):
-    """Replaces its selection during the run."""
-
-    def __init__(self, size, image_shape, device, seed):
-        super().__init__(size, image_shape, device, RandomScores(seed), bottom_k, seed=seed)
-
-    def update(self, model, batch):
-        super().update(model, batch)
-        self.selection = top_k
-
-
 class Tracker:
     """Its method is a score with a hidden state."""
 
@@ -319,7 +308,6 @@ HIDDEN = {
     "augmentation": (dict(method=f"{__name__}:Rolls"), "Rolls.augment"),
     "score": (dict(score=f"{__name__}:tracked"), "score method"),
     "score with arguments": (dict(score=f"{__name__}:powered(power=3)"), "score Powered"),
-    "selection": (dict(population=f"{__name__}:Swaps"), "Swaps.selection"),
 }
 
 

@@ -99,7 +99,6 @@ class Evaluation:
         stream: its tasks hold the test images.
         seed: seed of the run. The dropout masks of the tests have their own generator, so that testing does not change
             the training.
-        counted_N: True for the test images that count, see `thinned_tests`; by default all count.
         all_tasks: whether each test is of all tasks seen so far; otherwise only the one after the last task is, and the
             others are of the task just learnt, see `Config.evaluate_tasks`.
 
@@ -109,19 +108,13 @@ class Evaluation:
         shift_T: of a reading, the distance of its statistics from those of training after each task.
     """
 
-    def __init__(
-        self,
-        stream: ClassIncrementalStream,
-        seed: int,
-        counted_N: np.ndarray | None = None,
-        all_tasks: bool = True,
-    ) -> None:
+    def __init__(self, stream: ClassIncrementalStream, seed: int, all_tasks: bool = True) -> None:
         self._tasks, self._seed, self._all_tasks = stream.tasks, seed, all_tasks
         self._n_classes = len(stream.class_order)
         truth = [task.test_labels.cpu().numpy() for task in stream]
         self.labels_N = np.concatenate(truth)
         self.tasks_N = np.repeat(np.arange(len(truth)), [len(labels) for labels in truth])
-        self._counted_N = np.ones(len(self.labels_N), bool) if counted_N is None else counted_N
+        self._counted_N = np.ones(len(self.labels_N), bool)
         self.predictions_TN = np.full((len(truth), len(self.labels_N)), NO_CLASS, np.int16)
         self.shift_T = np.full(len(truth), np.nan)
 
@@ -150,6 +143,12 @@ class Evaluation:
             return False
         self.predictions_TN[number, (self.tasks_N >= first) & (self.tasks_N <= number)] = predicted_N
         return True
+
+    def restricted_to(self, counted_N: np.ndarray) -> Evaluation:
+        """The same test results, with only those test images that are True here, see `thinned_tests`."""
+        restricted = copy.copy(self)
+        restricted._counted_N = counted_N
+        return restricted
 
     def state_dict(self) -> dict[str, Any]:
         return {name: torch.from_numpy(getattr(self, name)) for name in ("predictions_TN", "shift_T")}

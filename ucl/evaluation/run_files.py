@@ -56,11 +56,9 @@ class RunFiles(Listener):
     def after_task(self, task: Task) -> None:
         with self._clock("evaluation"):
             for kind, path in list(self.paths.items()):
-                if kind == "weights":
-                    is_written = write_or_warn(saved.file_of(path, task.number), self._network_file(task.number), kind)
-                else:
-                    is_written = write_or_warn(path, self._predictions_file(), kind)
-                if not is_written:
+                file = saved.file_of(path, task.number) if kind == "weights" else path
+                content = self._network_file(task.number) if kind == "weights" else self._predictions_file()
+                if not write_or_warn(file, content, kind):
                     del self.paths[kind]  # One warning is enough, and the record does not name them.
 
     def _network_file(self, number: int) -> bytes:

@@ -63,8 +63,6 @@ class RunTests(Listener):
             self._readings = {name: evaluation() for name in STATISTICS}
             if model.dropout_rate:
                 self._readings["published test"] = evaluation()
-            if config.imbalance < 1 and not config.long_tailed_test:
-                self._readings["thinned"] = evaluation(thinned_tests(stream, config.imbalance))
         self.tested = model
         needed = config.readings or config.test_batchnorm != "running"
         scores = config.uses_scores or "scoring_batchnorm" in method_row(config.method).uses
@@ -109,11 +107,10 @@ class RunTests(Listener):
         number = task.number
         if name == "published test":
             return evaluation.count(partial(mc_test_as_published, self._model, seed=self._config.seed), number)
-        # In this case the reading "training" has the network's statistics, which have been tested.
-        is_training_tested = self._trained is None and self._config.test_batchnorm == "running"
-        if name == "thinned" or (name == "training" and is_training_tested):
+        if name == "training" and self._trained is None and self._config.test_batchnorm == "running":
+            # Its statistics are those of the network, which has been tested.
             evaluation.predictions_TN[number] = self.evaluation.predictions_TN[number]
-            evaluation.shift_T[number] = 0.0 if name == "training" else math.nan
+            evaluation.shift_T[number] = 0.0
             return True
         if (probe := self._with_statistics(name, task)) is None:
             return True
@@ -138,9 +135,12 @@ class RunTests(Listener):
     def finish(self) -> dict[str, Any]:
         """The results of the tests and the timing, without readings that are not possible after each task."""
         results, is_tested = self.evaluation, ~np.isnan(self.evaluation.accuracy)
+        evaluations, config = dict(self._readings), self._config
+        if evaluations and config.imbalance < 1 and not config.long_tailed_test:
+            evaluations["thinned"] = results.restricted_to(thinned_tests(self._stream, config.imbalance))
         readings = {
             name: Reading(tests.accuracy, tests.class_recall, tests.answer_shares, tests.shift_T)
-            for name, tests in self._readings.items()
+            for name, tests in evaluations.items()
             if is_tested.any() and np.array_equal(~np.isnan(tests.accuracy), is_tested)
         }
         return {
