@@ -197,7 +197,7 @@ def build_memory(
     if path := config.user_objects.get("population"):
         return user_objects.call("population", path, find_user_object("population", path), size, shape, device, seed)
     if config.population == "reservoir":
-        return ReservoirBuffer(size, shape, device, seed, config.reservoir_index == "inclusive")
+        return ReservoirBuffer(size, shape, device, seed, inclusive=config.reservoir_index == "inclusive")
     if config.population == "uncertainty":
         scorer = build_scorer(config, device, graphs)
         rule = SELECTIONS[config.selection]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
 
 from ucl.buffers.buffer import Buffer
 from ucl.models import Network
@@ -17,22 +15,15 @@ class ReservoirBuffer(Buffer):
     """Reservoir sampling: every sample seen so far is in memory with the same probability (Vitter, 1985).
 
     Args:
-        size, image_shape, device, seed: see `Buffer`.
+        *arguments, **named: those of `Buffer`.
         inclusive: whether a full memory draws a new sample's index among all samples seen, including the new one. False
             draws it among those before it, which favours recent samples slightly.
     """
 
     inclusive: bool
 
-    def __init__(
-        self,
-        size: int,
-        image_shape: Sequence[int],
-        device: torch.device | str = "cpu",
-        seed: int = 0,
-        inclusive: bool = True,
-    ) -> None:
-        super().__init__(size, image_shape, device, seed)
+    def __init__(self, *arguments: Any, inclusive: bool = True, **named: Any) -> None:
+        super().__init__(*arguments, **named)
         self.inclusive = inclusive
 
     def update(self, model: Network, batch: Batch) -> None:
@@ -54,10 +45,8 @@ class ClassBalancedBuffer(Buffer):
     _seen_of: dict[int, int]  # number of samples of each class so far
     _full: list[int]  # classes that are or once were the largest
 
-    def __init__(
-        self, size: int, image_shape: Sequence[int], device: torch.device | str = "cpu", seed: int = 0
-    ) -> None:
-        super().__init__(size, image_shape, device, seed)
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
         self._seen_of, self._full = {}, []
 
     def update(self, model: Network, batch: Batch) -> None:
