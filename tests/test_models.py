@@ -164,7 +164,7 @@ def test_rows_normalise_as_torch_does_in_float64(two_threads, shape):
     assert all(map(torch.equal, ours, again))
 
 
-def test_on_two_threads_torch_func_works_and_second_derivatives_are_refused_in_one_line(two_threads):
+def test_on_two_threads_torch_func_works_and_second_derivatives_are_refused(two_threads):
     x, _ = picture_and_gradient((4, 6, 5, 5))
     norm = uneven(BatchNorm2d, 6).train()
     norm.num_batches_tracked = None  # as in a SlimResNet18
@@ -177,8 +177,9 @@ def test_on_two_threads_torch_func_works_and_second_derivatives_are_refused_in_o
     torch.testing.assert_close(gradient, expected, rtol=1e-4, atol=1e-3)
     frozen = uneven(BatchNorm2d, 6).eval()
     torch.testing.assert_close(torch.func.vmap(lambda image: frozen(image[None])[0])(x), frozen(x))
-    with pytest.raises(RuntimeError, match=r"^no second derivatives .* call torch.set_num_threads\(1\) before"):
-        torch.autograd.grad(loss(norm.weight), norm.weight, create_graph=True)
+    (gradient,) = torch.autograd.grad(loss(norm.weight), norm.weight, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        gradient.sum().backward()
 
 
 @pytest.mark.parametrize("case", ["one thread", "many channels", "contiguous", "evaluation"])
@@ -330,15 +331,6 @@ def test_the_folded_network_is_the_network_in_evaluation_mode(how):
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items()) and model.training
     nn.init.zeros_(model.linear.weight)  # The folded network is a copy of the weights as they were.
     assert torch.equal(folded.logits(folded.normalize(images)), got)
-
-
-@needs_bfloat16
-def test_bfloat16_is_close(moved):
-    images = pictures(64, seed=5)
-    exact = FoldedNetwork(moved).logits(moved.normalize(images))
-    coarse = FoldedNetwork(moved, torch.bfloat16).logits(moved.normalize(images))
-    assert coarse.dtype == torch.float32
-    assert 0 < relative_error(coarse, exact) < 0.05
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.bfloat16, marks=needs_bfloat16)], ids=str)

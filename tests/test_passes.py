@@ -8,8 +8,9 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ucl.models import MODELS, SlimResNet18, passes
-from ucl.models.passes import TrainingModeNetwork, in_evaluation_mode
+from ucl.models import MODELS, SlimResNet18, training_mode
+from ucl.models.passes import in_evaluation_mode
+from ucl.models.training_mode import TrainingModeNetwork
 from ucl.scorers import ScoringPasses
 from ucl.scorers import passes as scoring
 
@@ -64,7 +65,7 @@ def test_logits_and_statistics_are_those_of_plain_passes(size, channels, n_passe
 def test_how_many_passes_share_a_convolution_does_not_show(monkeypatch):
     x, results = images_of_passes(7, 6), []
     for chunk in (1, 12, 100):  # one pass, two passes and all passes at once
-        monkeypatch.setattr(passes, "_CHUNK_ON_CPU", chunk)
+        monkeypatch.setattr(training_mode, "_CHUNK_ON_CPU", chunk)
         model = network()
         results.append((TrainingModeNetwork(model).logits(x), model))
     for logits, model in results[1:]:
@@ -105,8 +106,8 @@ def plain_passes_of_classes(model, x_PNCHW, sizes):
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("multiple", [1, 8])
 def test_classes_of_any_sizes_have_passes_of_their_own(chunk, channels, multiple, monkeypatch):
-    monkeypatch.setattr(passes, "multiple_of_channels", lambda *_: multiple)
-    monkeypatch.setattr(passes, "_CHUNK_ON_CPU", chunk)
+    monkeypatch.setattr("ucl.models.folded.multiple_of_channels", lambda *_: multiple)
+    monkeypatch.setattr(training_mode, "_CHUNK_ON_CPU", chunk)
     sizes = [1, 6, 3]
     model = network(channels=channels)
     inputs, exact, network_of_all = images_of_passes(8, 10, channels), model, joined(model)
@@ -129,14 +130,6 @@ def test_joined_classes_are_as_exact_as_pass_after_pass():
         pairs = [(logits, expected), *zip(model.buffers(), exact.buffers(), strict=True)]
         errors.append(torch.stack([(got - true).norm() / true.norm() for got, true in pairs]))
     assert (errors[1][0] < 1.5 * errors[0][0]).all() and errors[1][1:].mean() < 1.5 * errors[0][1:].mean()
-
-
-def test_joined_classes_in_bfloat16_are_close():
-    x, sizes, model = images_of_passes(4, 12), [3, 7, 2], network()
-    expected, exact = plain_passes_of_classes(model, x, sizes)
-    error = (joined(model, torch.bfloat16).logits(x, sizes) - expected).square().mean().sqrt() / expected.std()
-    assert 1e-4 < error < 0.05
-    assert_alike(model, exact, 0.02)
 
 
 def test_the_number_of_operations_depends_neither_on_classes_nor_on_passes():
@@ -177,10 +170,11 @@ def test_the_weights_are_those_when_it_was_made_and_the_statistics_go_on():
     assert_alike(model, exact, 1e-4)
 
 
-def test_bfloat16_is_close_and_ranks_alike():
+@pytest.mark.parametrize(("make", "sizes"), [(TrainingModeNetwork, [20]), (joined, [7, 10, 3])])
+def test_bfloat16_is_close_and_ranks_alike(make, sizes):
     model, x = network(), images_of_passes(12, 20)
-    expected, exact = plain_passes(model, x)
-    got = TrainingModeNetwork(model, torch.bfloat16).logits(x)
+    expected, exact = plain_passes_of_classes(model, x, sizes)
+    got = make(model, torch.bfloat16).logits(x, sizes)
     assert got.dtype == torch.float32
     error = (got - expected).square().mean().sqrt() / expected.std()
     assert 1e-4 < error < 0.05

@@ -21,7 +21,6 @@ from ucl.catalogue import SCORES as ROWS
 from ucl.config import Config
 from ucl.errors import InputError
 from ucl.models import OwnNetwork, SlimResNet18
-from ucl.models.passes import in_evaluation_mode
 from ucl.scorers import (
     SCORES,
     Scorer,
@@ -248,18 +247,6 @@ def test_scoring_leaves_the_model_as_it_was(how, training):
     assert torch.equal(torch.get_rng_state(), drawn)
 
 
-@pytest.mark.parametrize("view_draws", ["image", "batch"])
-def test_logits_are_those_of_all_views_although_equal_views_share_a_pass(view_draws):
-    model, images = copy_of(SETTLED()), pictures(40)
-    logits_PNC = passes(seed=3, view_draws=view_draws).logits(model, [images])
-    parameters = views.draw(1 if view_draws == "batch" else 40, 28, torch.Generator().manual_seed(3))
-    views_PNCHW = views.apply(images / 255, parameters, torch.tensor(MEAN))
-    network = in_evaluation_mode(model, torch.float32)
-    with torch.no_grad():
-        every = [network.logits(model.normalize(view_NCHW)) for view_NCHW in views_PNCHW]
-    torch.testing.assert_close(logits_PNC, torch.stack(every), rtol=1e-5, atol=1e-6)
-
-
 @torch.no_grad()
 def plain_training_passes(model, candidates, seed, view_space="pixels", order=range(12)):
     """Float64 passes of torch's modules in training mode: class after class, and view after view in each class."""
@@ -325,10 +312,11 @@ def test_an_image_has_the_same_fixed_views_whenever_and_with_whatever_it_is_scor
 @pytest.mark.parametrize("view_space", ["pixels", "normalized"])
 @pytest.mark.parametrize("view_draws", ["image", "batch"])
 def test_logits_are_the_networks_in_evaluation_mode_on_the_12_views(view_draws, view_space):
-    images = pictures(7, seed=2)
+    """Of all views, although equal ones share a pass."""
+    images = pictures(40, seed=2)
     got = passes(seed=9, view_draws=view_draws, view_space=view_space).logits(SETTLED(), [images])
     expected = plain_logits(copy_of(SETTLED()).eval(), images, 9, view_space, per_image=view_draws == "image")
-    assert got.shape == (12, 7, 5)
+    assert got.shape == (12, 40, 5)
     assert expected.std(0).mean() > 0.01  # the views do differ
     assert (got - expected).abs().max() < 1e-4 * expected.abs().max()
 
@@ -343,15 +331,16 @@ def test_draws_of_a_view_are_for_each_image_or_for_all_of_a_class():
 
 
 @pytest.mark.parametrize("how", [{}, dict(view_draws="batch"), dict(batchnorm="train")], ids=str)
-def test_how_many_views_are_held_at_a_time_does_not_show(how):
+def test_how_many_views_are_held_at_a_time_does_not_show(how, monkeypatch):
     """In training mode, the statistics of a view are those of all images of the class, not of a chunk."""
-    candidates, models = [pictures(5), pictures(1, seed=1), pictures(7, seed=2)], [copy_of(SETTLED()) for _ in range(5)]
-    whole, *others = (
-        passes(chunk=chunk, **how).logits(model, candidates) for chunk, model in zip((1000, 1, 3, 12, 13), models)
-    )
-    for logits_PNC, model in zip(others, models[1:], strict=True):
-        torch.testing.assert_close(logits_PNC, whole, rtol=1e-4, atol=1e-5)
-        assert not moved(model, state_of(models[0]))
+    candidates, results = [pictures(5), pictures(1, seed=1), pictures(7, seed=2)], []
+    for chunk in (1000, 1, 3, 12, 13):
+        monkeypatch.setattr("ucl.scorers.passes._CHUNK_ON_CPU", chunk)
+        model = copy_of(SETTLED())
+        results.append((passes(**how).logits(model, candidates), state_of(model)))
+    for logits_PNC, state in results[1:]:
+        torch.testing.assert_close(logits_PNC, results[0][0], rtol=1e-4, atol=1e-5)
+        assert all(torch.equal(values, results[0][1][name]) for name, values in state.items())
 
 
 @pytest.mark.parametrize("how", [{}, dict(dropout_passes=5), dict(batchnorm="train")], ids=str)
@@ -584,11 +573,6 @@ def test_an_unknown_value_is_refused(name, value):
 def test_a_score_that_compares_the_passes_cannot_be_taken_of_mean_probabilities(name):
     with pytest.raises(InputError):
         scorer(SCORES[name], averaging="probabilities")
-
-
-def test_fixed_views_need_positions():
-    with pytest.raises(InputError, match="positions"):
-        scorer(view_draws="fixed")(SETTLED(), [pictures(2)])
 
 
 @pytest.mark.parametrize("batchnorm", ["eval", "train"])

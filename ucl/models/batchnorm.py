@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from ucl.models.convolution import in_torch_func
 
@@ -19,15 +20,16 @@ class BatchNorm2d(nn.BatchNorm2d):
     """
 
     def forward(self, x_NCHW: Tensor) -> Tensor:
-        if in_torch_func():  # `torch.func.vmap` can't say whether a tensor is channels last.
-            return super().forward(x_NCHW)
-        sums_share_a_line = self.num_features < 32 and torch.get_num_threads() > 1
-        channels_last = x_NCHW.is_contiguous(memory_format=torch.channels_last)
-        if not (self.training and sums_share_a_line and channels_last and x_NCHW.device.type == "cpu"):
-            return super().forward(x_NCHW)
-        return _NormalizedRows.apply(
-            x_NCHW, self.weight, self.bias, self.running_mean, self.running_var, self.momentum, self.eps
-        )
+        sums_share_a_line = self.num_features < 32 and torch.get_num_threads() > 1 and x_NCHW.device.type == "cpu"
+        if (
+            self.training
+            and sums_share_a_line
+            and not in_torch_func()  # `torch.func.vmap` cannot say whether a tensor is channels last.
+            and x_NCHW.is_contiguous(memory_format=torch.channels_last)
+        ):
+            statistics = self.running_mean, self.running_var, self.momentum, self.eps
+            return _NormalizedRows.apply(x_NCHW, self.weight, self.bias, *statistics)
+        return super().forward(x_NCHW)
 
 
 class _NormalizedRows(torch.autograd.Function):
@@ -58,10 +60,8 @@ class _NormalizedRows(torch.autograd.Function):
         return out_NCHW
 
     @staticmethod
+    @once_differentiable  # Derivatives of these gradients would need the input, which is not stored.
     def backward(ctx: Any, gradient_NCHW: Tensor) -> tuple[Tensor | None, ...]:
-        if torch.is_grad_enabled():  # Derivatives of these gradients would need the input, which is not stored.
-            advice = "call torch.set_num_threads(1) before the forward pass"
-            raise RuntimeError(f"no second derivatives (create_graph=True) of BatchNorm2d on several threads; {advice}")
         centred_MR, weight_C, inverse_std_C = ctx.saved_tensors
         gradient_NCHW = gradient_NCHW.contiguous(memory_format=torch.channels_last)
         grad_x_NCHW = torch.empty_like(gradient_NCHW)

@@ -35,9 +35,9 @@ def make_narrow_convolutions_contiguous(model: nn.Module) -> None:
     input or the weight is channels-last: the process crashes, or computes with wrong values.
     """
     for layer in model.modules():
-        if not isinstance(layer, nn.Conv2d) or layer.kernel_size != (1, 1):
+        if not isinstance(layer, nn.Conv2d) or layer.in_channels >= 8:
             continue
-        if layer.stride != (1, 1) and layer.in_channels < 8:
+        if layer.kernel_size == (1, 1) and layer.stride != (1, 1):
             layer.weight.data = layer.weight.data.clone(memory_format=torch.contiguous_format)
             layer.register_forward_pre_hook(_contiguous_input)
 

@@ -1,95 +1,134 @@
-"""The slim ResNet-18 in evaluation mode with BatchNorm folded into the convolutions, and the images per pass."""
+"""Fast passes of the slim ResNet-18 without a gradient: what they share, and those with folded BatchNorm."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
-from typing import TypeVar
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ucl.models.network import norms_of
 from ucl.models.slim_resnet import SlimResNet18
 
-_Layer = tuple[Tensor, Tensor, list[int], list[int]]  # a convolution: weight, bias, padding, stride
-Layer = TypeVar("Layer")
 
+class Layer(NamedTuple):
+    """A convolution of the network and the BatchNorm after it, with copies of their weights.
 
-def convolutions_and_norms(model: SlimResNet18) -> tuple[list[nn.Conv2d], list[nn.BatchNorm2d]]:
-    """The convolutions of the network, and the BatchNorm after each of them."""
-    modules = list(model.modules())
-    return [m for m in modules if isinstance(m, nn.Conv2d)], [m for m in modules if isinstance(m, nn.BatchNorm2d)]
-
-
-def in_blocks(model: SlimResNet18, layers: Iterable[Layer]) -> tuple[Layer, list[tuple[Layer, Layer, Layer | None]]]:
-    """The layers, one per convolution: that of the stem, and for each block the first, the second and the shortcut."""
-    remaining = iter(layers)
-    stem = next(remaining)
-    has_shortcut = [len(block.shortcut) > 0 for block in model.blocks]  # type: ignore[arg-type]
-    return stem, [(next(remaining), next(remaining), next(remaining) if has else None) for has in has_shortcut]
-
-
-def images_at_once(n: int, image_size: int) -> int:
-    """The number of images with as many pixels as `n` images of 32 x 32: such chunks use a GPU equally well."""
-    return max(1, n * 32**2 // image_size**2)
-
-
-def chunk_size(x_NCHW: Tensor, dropout: float) -> int:
-    """Number of images per pass without a gradient.
-
-    On a CPU the activations of such a chunk stay in each thread's cache. A GPU needs many images at once, as far as its
-    memory allows. Dropout draws its masks chunk by chunk, and the masks must not depend on the number of threads.
+    If BatchNorm is folded, `weight_C` is a factor of the kernel, and `bias_C` is the bias of the convolution.
     """
-    if x_NCHW.device.type != "cpu":
-        return images_at_once(4096, x_NCHW.shape[-1])
-    return 128 if dropout else 48 * torch.get_num_threads()
+
+    kernel: Tensor
+    weight_C: Tensor
+    bias_C: Tensor
+    convolution: Any
+    norm: Any
 
 
-class FoldedNetwork:
-    """A copy of a `SlimResNet18` in evaluation mode, with each BatchNorm folded into the convolution before it.
+Normalization = Callable[[Tensor, Layer], Tensor]  # of the output of a layer's convolution, in place
 
-    It computes the same function up to rounding, in half the time or, in bfloat16, a third. It copies the current
-    weights and does not change the network; make a new copy after the next update. In bfloat16 on a GPU, channels of
-    zeros make the number of channels a multiple of 8, because its matrix units multiply 8 at once.
+
+class FastPasses:
+    """Passes of a `SlimResNet18` with BatchNorm without a gradient; they have copies of its current weights.
+
+    In bfloat16 on a GPU, channels of zeros make the number of channels a multiple of 8, because its matrix units
+    multiply 8 at once.
 
     Args:
-        model: the network to copy.
+        model: the network; its weights and its mode do not change.
         dtype: arithmetic of the convolutions; the head is always float32.
+        rate: rate of the dropout.
+    """
+
+    fused = False
+
+    @torch.no_grad()
+    def __init__(self, model: SlimResNet18, dtype: torch.dtype, rate: float) -> None:
+        self.dtype, self.rate, self.on_cpu = dtype, rate, model.mean.device.type == "cpu"
+        self._multiple = multiple_of_channels(model.mean.device, dtype)
+        layers = self._layers([module for module in model.modules() if isinstance(module, nn.Conv2d)], norms_of(model))
+        self.stem = next(layers)
+        has_shortcut = [len(block.shortcut) > 0 for block in model.blocks]  # type: ignore[arg-type]
+        self._blocks = [(next(layers), next(layers), next(layers) if has else None) for has in has_shortcut]
+        self._head_weights = model.linear.weight.clone(), model.linear.bias.clone()
+
+    def _layers(self, convolutions: list[nn.Conv2d], norms: list[Any]) -> Iterator[Layer]:
+        """The layers, from the convolutions and the BatchNorm after each of them, in the network's order."""
+        raise NotImplementedError
+
+    def _features(self, x_NCHW: Tensor, normalize_: Normalization | None = None) -> Tensor:
+        """Features (N, F), float32; `normalize_` follows each convolution, unless BatchNorm is folded."""
+        x_NCHW = filled(x_NCHW.to(self.dtype), self._multiple, 1).contiguous(memory_format=torch.channels_last)
+        out_NCHW = self._convolve(x_NCHW, self.stem, normalize_)
+        for first, second, shortcut in self._blocks:
+            inner_NCHW = self._convolve(out_NCHW, first, normalize_)
+            if self.rate:
+                drop_(inner_NCHW, self.rate)
+            if shortcut is not None:
+                out_NCHW = self._convolve(out_NCHW, shortcut, normalize_, relu=False)
+            out_NCHW = self._convolve(inner_NCHW, second, normalize_, onto_NCHW=out_NCHW)
+        # The last stage has 8 times the width, so no feature is one of the zeros.
+        return F.avg_pool2d(out_NCHW, 4).flatten(1).float()
+
+    def _head(self, features_NF: Tensor) -> Tensor:
+        return F.linear(drop_(features_NF, self.rate) if self.rate else features_NF, *self._head_weights)
+
+    def _convolve(
+        self,
+        x_NCHW: Tensor,
+        layer: Layer,
+        normalize_: Normalization | None,
+        relu: bool = True,
+        onto_NCHW: Tensor | None = None,
+    ) -> Tensor:
+        """The layer's output for x, with ReLU unless asked not to; computed in place of `onto` and added to it."""
+        convolution = layer.convolution
+        if self.fused:
+            how = layer.bias_C, convolution.padding, convolution.stride, [1, 1], 1
+            if onto_NCHW is None:
+                activation = "relu" if relu else "none"
+                return torch.ops.mkldnn._convolution_pointwise(x_NCHW, layer.kernel, *how, activation, [], "")
+            sum_ = torch.ops.mkldnn._convolution_pointwise_.binary
+            return sum_(onto_NCHW, x_NCHW, layer.kernel, *how, "add", 1.0, "relu", [], "")
+        bias_C = layer.bias_C if normalize_ is None else None
+        out_NCHW = F.conv2d(x_NCHW, layer.kernel, bias_C, convolution.stride, convolution.padding)
+        if normalize_ is not None:
+            out_NCHW = normalize_(out_NCHW.contiguous(memory_format=torch.channels_last), layer)
+        if onto_NCHW is not None:
+            out_NCHW = onto_NCHW.add_(out_NCHW)
+        return out_NCHW.relu_() if relu else out_NCHW
+
+
+class FoldedNetwork(FastPasses):
+    """Passes in evaluation mode, with each BatchNorm folded into the convolution before it.
+
+    They compute the same function up to rounding, in half the time or, in bfloat16, a third.
+
+    Args:
+        model, dtype: see `FastPasses`.
         dropout: whether dropout stays active, as the passes of the MC score need.
     """
 
-    @torch.no_grad()
     def __init__(self, model: SlimResNet18, dtype: torch.dtype = torch.float32, dropout: bool = False) -> None:
-        self.dtype = dtype
+        super().__init__(model, dtype, model.dropout_rate if dropout else 0.0)
         self.normalize = model.normalize
-        self.rate = model.dropout_rate if dropout else 0.0
-        on_cpu = model.mean.device.type == "cpu"
-        self.fused = on_cpu and _has_fused_convolutions()
-        self._multiple = multiple_of_channels(model.mean.device, dtype)
-        self.stem, self.blocks = in_blocks(model, self._fold(model))
-        self.head = (model.linear.weight.clone(), model.linear.bias.clone())
+        self.fused = self.on_cpu and _has_fused_convolutions()
 
-    def _fold(self, model: SlimResNet18) -> Iterator[_Layer]:
-        convolutions, norms = convolutions_and_norms(model)
-
+    def _layers(self, convolutions: list[nn.Conv2d], norms: list[Any]) -> Iterator[Layer]:
         # All channels of the network form one vector: on a GPU, launching an operation costs more than computing it.
-        def joined(name: str) -> Tensor:
-            return torch.cat([getattr(norm, name) for norm in norms])
-
-        scale = joined("weight") * torch.rsqrt(joined("running_var") + norms[0].eps)
-        bias = (joined("bias") - joined("running_mean") * scale).to(self.dtype)
+        weight, bias, mean, var = (
+            torch.cat([getattr(norm, name) for norm in norms])
+            for name in ("weight", "bias", "running_mean", "running_var")
+        )
+        scale = weight * torch.rsqrt(var + norms[0].eps)
+        bias = (bias - mean * scale).to(self.dtype)
         sizes = [norm.num_features for norm in norms]
-        for conv, scale_C, bias_C in zip(convolutions, scale.split(sizes), bias.split(sizes), strict=True):
-            weight = (conv.weight * scale_C.view(-1, 1, 1, 1)).to(self.dtype, memory_format=torch.channels_last)
-            assert not isinstance(conv.padding, str)
-            yield *self._padded(weight, bias_C), list(conv.padding), list(conv.stride)
-
-    def _padded(self, weight: Tensor, bias_C: Tensor) -> tuple[Tensor, Tensor]:
-        more_out, more_in = (-channels % self._multiple for channels in weight.shape[:2])
-        if more_out or more_in:
-            return F.pad(weight, (0, 0, 0, 0, 0, more_in, 0, more_out)), F.pad(bias_C, (0, more_out))
-        return weight, bias_C
+        for conv, norm, scale_C, bias_C in zip(convolutions, norms, scale.split(sizes), bias.split(sizes), strict=True):
+            kernel = filled(conv.weight * scale_C.view(-1, 1, 1, 1), self._multiple, 0, 1)
+            kernel = kernel.to(self.dtype, memory_format=torch.channels_last)
+            yield Layer(kernel, scale_C, filled(bias_C, self._multiple, 0), conv, norm)
 
     @torch.no_grad()
     def logits(self, x_NCHW: Tensor) -> Tensor:
@@ -121,41 +160,21 @@ class FoldedNetwork:
     def _chunks(self, x_NCHW: Tensor) -> tuple[Tensor, ...]:
         return x_NCHW.split(chunk_size(x_NCHW, self.rate))
 
-    def _head(self, features_NF: Tensor) -> Tensor:
-        return F.linear(drop_(features_NF, self.rate) if self.rate else features_NF, *self.head)
 
-    def _features(self, x_NCHW: Tensor) -> Tensor:
-        x_NCHW = x_NCHW.to(self.dtype)
-        if more := -x_NCHW.shape[1] % self._multiple:
-            x_NCHW = F.pad(x_NCHW, (0, 0, 0, 0, 0, more))
-        out_NCHW = self._convolve(x_NCHW, self.stem, "relu")
-        for first, second, shortcut in self.blocks:
-            inner_NCHW = self._convolve(out_NCHW, first, "relu")
-            if self.rate:
-                drop_(inner_NCHW, self.rate)
-            if shortcut is not None:
-                out_NCHW = self._convolve(out_NCHW, shortcut, "none")
-            out_NCHW = self._convolve_onto(out_NCHW, inner_NCHW, second)
-        # The last stage has 8 times the width, so no feature is one of the zeros.
-        return F.avg_pool2d(out_NCHW, 4).flatten(1).float()
+def images_at_once(n: int, image_size: int) -> int:
+    """The number of images with as many pixels as `n` images of 32 x 32: such chunks use a GPU equally well."""
+    return max(1, n * 32**2 // image_size**2)
 
-    def _convolve(self, x_NCHW: Tensor, layer: _Layer, activation: str) -> Tensor:
-        weight, bias_C, padding, stride = layer
-        if self.fused:
-            return torch.ops.mkldnn._convolution_pointwise(
-                x_NCHW, weight, bias_C, padding, stride, [1, 1], 1, activation, [], ""
-            )
-        out_NCHW = F.conv2d(x_NCHW, weight, bias_C, stride, padding)
-        return F.relu_(out_NCHW) if activation == "relu" else out_NCHW
 
-    def _convolve_onto(self, sum_NCHW: Tensor, x_NCHW: Tensor, layer: _Layer) -> Tensor:
-        """Compute relu(sum + convolution of x) in place of the sum."""
-        weight, bias_C, padding, stride = layer
-        if self.fused:
-            return torch.ops.mkldnn._convolution_pointwise_.binary(
-                sum_NCHW, x_NCHW, weight, bias_C, padding, stride, [1, 1], 1, "add", 1.0, "relu", [], ""
-            )
-        return F.relu_(sum_NCHW.add_(F.conv2d(x_NCHW, weight, bias_C, stride, padding)))
+def chunk_size(x_NCHW: Tensor, dropout: float) -> int:
+    """Number of images per pass without a gradient.
+
+    On a CPU the activations of such a chunk stay in each thread's cache. A GPU needs many images at once, as far as its
+    memory allows. Dropout draws its masks chunk by chunk, and the masks must not depend on the number of threads.
+    """
+    if x_NCHW.device.type != "cpu":
+        return images_at_once(4096, x_NCHW.shape[-1])
+    return 128 if dropout else 48 * torch.get_num_threads()
 
 
 def multiple_of_channels(device: torch.device, dtype: torch.dtype) -> int:
@@ -164,6 +183,12 @@ def multiple_of_channels(device: torch.device, dtype: torch.dtype) -> int:
     cuDNN pads channels by itself, but for that it copies the input of every layer.
     """
     return 8 if device.type == "cuda" and dtype == torch.bfloat16 else 1
+
+
+def filled(x: Tensor, multiple: int, *dimensions: int) -> Tensor:
+    """The tensor with zeros at the ends of these dimensions, which make their sizes multiples of a number."""
+    more = [-size % multiple if dimension in dimensions else 0 for dimension, size in enumerate(x.shape)]
+    return F.pad(x, [n for after in reversed(more) for n in (0, after)]) if any(more) else x
 
 
 def drop_(x: Tensor, rate: float) -> Tensor:

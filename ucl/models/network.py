@@ -68,17 +68,13 @@ class Network(nn.Module, ABC):
         """Whether no pass, in any mode, draws random numbers."""
         return not self.dropout_rate
 
-    def features(self, x_NCHW: Tensor) -> Tensor:
-        """Features (N, F) of normalised images: the input of the last linear layer."""
-        return self.features_and_logits(x_NCHW)[0]
-
-    @abstractmethod
-    def logits(self, x_NCHW: Tensor) -> Tensor:
-        """Logits (N, C) of normalised images."""
-
     @abstractmethod
     def features_and_logits(self, x_NCHW: Tensor) -> tuple[Tensor, Tensor]:
-        """What `features` and `logits` return, by one pass."""
+        """Features (N, F), the input of the last linear layer, and logits (N, C) of normalised images."""
+
+    def logits(self, x_NCHW: Tensor) -> Tensor:
+        """Logits (N, C) of normalised images."""
+        return self.features_and_logits(x_NCHW)[1]
 
     def forward(self, images_NCHW: Tensor) -> Tensor:
         """Logits (N, C) of images, uint8 or float in [0, 1]."""
@@ -122,8 +118,7 @@ class OwnNetwork(Network):
         image_shape: (C, H, W).
 
     Raises:
-        InputError: the object is not an `nn.Module`, or its logits of two grey images have another shape or type or are
-            not finite.
+        InputError: the object is not an `nn.Module`, or its logits of two grey images have another shape or type.
     """
 
     def __init__(
@@ -146,8 +141,6 @@ class OwnNetwork(Network):
         make_narrow_convolutions_contiguous(network)
         with in_mode(self, training=False), torch.no_grad():
             logits_NC = self.logits(torch.zeros(2, channels, image_size, image_size))
-        if not logits_NC.isfinite().all():
-            raise self._refusal("its first logits are NaN or infinite; give finite initial weights")
         if n_classes > 1 and (logits_NC >= 0).all() and torch.allclose(logits_NC.sum(1), torch.ones(2)):
             advice = "the loss takes their softmax, so return logits, without a softmax at the end"
             warnings.warn(f"model={path!r}: its outputs look like probabilities; {advice}", stacklevel=2)
@@ -155,16 +148,11 @@ class OwnNetwork(Network):
         self.dropout_rate = max(layers, default=0.0)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> OwnNetwork:
-        """A copy for a test or a reading; tensors of a graph, which a layer may keep from its last step, are detached.
-
-        Raises:
-            InputError: a part of the user's network can't be copied.
-        """
+        """A copy for a test or a reading; tensors of a graph, which a layer may keep from a step, are detached."""
         copied = memo[id(self)] = type(self).__new__(type(self))
         tensors = [value for layer in self.modules() for value in vars(layer).values() if isinstance(value, Tensor)]
         memo.update((id(value), value.detach()) for value in tensors if not value.is_leaf)
-        with user_objects.attribute_errors_to("model", self._path):
-            copied.__setstate__(copy.deepcopy(self.__dict__, memo))
+        copied.__setstate__(copy.deepcopy(self.__dict__, memo))
         return copied
 
     def logits(self, x_NCHW: Tensor) -> Tensor:
@@ -184,8 +172,8 @@ class OwnNetwork(Network):
         """Features (N, F), the input of the last `nn.Linear` that the pass calls, and logits (N, C).
 
         Raises:
-            InputError: the pass calls no `nn.Linear`, or the last one gets something else than one row per image, or
-                its outputs are not the logits (those of some classes may be masked).
+            InputError: the pass calls no `nn.Linear`, or the last one gets something else than a row per image or does
+                not return the logits (those of some classes may be masked).
         """
         calls: list[tuple[Tensor, Tensor]] = []
         with ExitStack() as hooks:
@@ -194,17 +182,11 @@ class OwnNetwork(Network):
                     hook = layer.register_forward_hook(lambda _, given, output: calls.append((given[0], output)))
                     hooks.callback(hook.remove)
             logits_NC = self.logits(x_NCHW)
-        if not calls:
-            raise self._refusal("calls no nn.Linear, whose input would be the features; end it with one")
-        features_ND, outputs_NC = calls[-1]
-        if features_ND.shape[:-1] != (len(x_NCHW),):
-            got = f"gets {tuple(features_ND.shape)} for {len(x_NCHW)} images, which are no features"
-            raise self._refusal(f"its last nn.Linear {got}; end it with an nn.Linear of one row per image")
-        if outputs_NC is not logits_NC and not _share_a_class(outputs_NC, logits_NC):
-            returns = f"returns {tuple(outputs_NC.shape)}, which are not its logits {tuple(logits_NC.shape)}"
-            advice = "so its input is not the features of the head; end it with an nn.Linear that returns the logits"
-            raise self._refusal(f"its last nn.Linear {returns}, {advice}")
-        return features_ND, logits_NC
+        if not calls or calls[-1][0].shape[:-1] != (len(x_NCHW),) or not _share_a_class(calls[-1][1], logits_NC):
+            last = "none" if not calls else " to ".join(str(tuple(x.shape)) for x in calls[-1])
+            reason = f"its logits {tuple(logits_NC.shape)} are not what an nn.Linear returns for a row per image"
+            raise self._refusal(f"{reason} (its last one: {last}); end it with one, whose input is the features")
+        return calls[-1][0], logits_NC
 
     @property
     def draws_nothing(self) -> bool:
@@ -216,8 +198,9 @@ class OwnNetwork(Network):
 
 def _share_a_class(outputs_NC: Tensor, logits_NC: Tensor) -> bool:
     """Whether outputs of a layer are the logits of at least one class: a network may mask, copy or cast the others."""
-    return outputs_NC.shape == logits_NC.shape and bool(
-        torch.isclose(outputs_NC.float(), logits_NC.float(), equal_nan=True).all(0).any()
+    return outputs_NC is logits_NC or (
+        outputs_NC.shape == logits_NC.shape
+        and bool(torch.isclose(outputs_NC.float(), logits_NC.float(), equal_nan=True).all(0).any())
     )
 
 

@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
-from weakref import WeakValueDictionary
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from ucl import user_objects
 from ucl.catalogue import is_user_object
@@ -19,8 +18,6 @@ from ucl.errors import InputError, one_line_with_type
 from ucl.machine.determinism import seeded_draws
 from ucl.models.network import Network, OwnNetwork
 from ucl.models.slim_resnet import MODELS
-
-_given: WeakValueDictionary[int, Tensor] = WeakValueDictionary()  # by id: what networks of users learn
 
 
 def new_network(
@@ -40,19 +37,15 @@ def new_network(
         return MODELS[model](*shape, mean, std, dropout)
     create = user_objects.find("model", model, "n_classes, channels, image_size")
     made = user_objects.call("model", model, create, *shape)
-    if any(_given.get(id(values)) is values for values in _learnt_by(made)):
+    network = OwnNetwork(made, model, *shape, mean, std)
+    # A run may change weights with a gradient, and buffers.
+    learnt = [*(weight for weight in made.parameters() if weight.requires_grad), *made.buffers()]
+    if any(getattr(values, "_is_of_a_run", False) for values in learnt):
         reason = "returned layers that it had returned before, which a run may have trained; make new ones"
         raise InputError("model", model, reason)
-    network = OwnNetwork(made, model, *shape, mean, std)
-    _given.update((id(values), values) for values in _learnt_by(made))
+    for values in learnt:
+        values._is_of_a_run = True
     return network
-
-
-def _learnt_by(network: object) -> list[Tensor]:
-    """What a run may change in a user's network: weights with a gradient, and buffers."""
-    if not isinstance(network, nn.Module):
-        return []
-    return [*(weight for weight in network.parameters() if weight.requires_grad), *network.buffers()]
 
 
 def file_of(folder: str | Path, task: int) -> Path:
@@ -100,8 +93,6 @@ def load(source: Any, task: int | None = None, device: torch.device | str = "cpu
     tested: list[Any] = []  # what identifies the run and the task
     if isinstance(source, (str, Path)):
         file = Path(source)
-        if file.suffix == ".json":
-            raise InputError("weights", str(file), "is a record's file; give the record, see ucl.load_records")
     elif "weights" in source.files:
         task = len(source.accuracy) - 1 if task is None else task
         file = file_of(source.files["weights"], task)

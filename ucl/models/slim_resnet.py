@@ -100,10 +100,6 @@ class SlimResNet18(Network):
         out_NCHW = F.relu(self.bn1(self.conv1(x_NCHW)), inplace=True)
         return F.avg_pool2d(self.blocks(out_NCHW), 4).flatten(1)
 
-    def logits(self, x_NCHW: Tensor) -> Tensor:
-        """Logits (N, C) of normalised images."""
-        return self.features_and_logits(x_NCHW)[1]
-
     def features_and_logits(self, x_NCHW: Tensor) -> tuple[Tensor, Tensor]:
         features_NF = self.features(x_NCHW)
         return features_NF, self.linear(self.dropout(features_NF))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -18,6 +18,10 @@ from ucl.models import Network, to_unit
 from ucl.models.folded import FoldedNetwork, images_at_once
 from ucl.models.passes import in_evaluation_mode, in_training_mode
 from ucl.scorers import views
+
+# Number of images, of 32 x 32 pixels on a GPU, whose views are in memory at a time: a CPU needs few, which fit into its
+# caches, and a GPU large operations.
+_CHUNK_ON_CPU, _CHUNK_ON_GPU = 32, 1024
 
 
 @dataclass
@@ -35,9 +39,6 @@ class ScoringPasses:
         view_space: "pixels" or "normalized".
         n_draws: number of draws of the 12 views.
         dtype: arithmetic of the forward passes.
-        chunk: number of images whose views are in memory at a time. It limits the memory use, and changes results only
-            by rounding. By default 32 on a CPU, which fit into its caches, and 1024 of 32 x 32 pixels on a GPU, which
-            needs few, large operations.
         graphs: whether a GPU repeats the passes of the views in evaluation mode from CUDA graphs.
 
     Raises:
@@ -51,7 +52,6 @@ class ScoringPasses:
     view_space: str = "pixels"
     n_draws: int = 1
     dtype: torch.dtype = torch.float32
-    chunk: int | None = None
     graphs: bool = False
     _graphed: Graphed = field(init=False, repr=False, compare=False)
 
@@ -69,9 +69,9 @@ class ScoringPasses:
         each class and view, which updates the running statistics of the model.
 
         Raises:
-            InputError: the model is not a `Network`, candidates are not images, or positions are needed and missing.
+            InputError: the model is not a `Network`, or candidates are not a list with the images of each class.
         """
-        check_arguments(model, candidates)
+        _check_arguments(model, candidates)
         if self.batchnorm == "train" and model.has_running_statistics:
             return self._training_mode_logits(model, candidates, positions or [None] * len(candidates))
         at_N = torch.cat(list(positions)) if len(positions) else None
@@ -88,23 +88,22 @@ class ScoringPasses:
                 if x_NCHW.device.type == "cpu":
                     return torch.stack([network.logits(x_NCHW) for _ in range(self.dropout_passes)])
                 # All passes at once: on a GPU, launching a small operation costs more than computing it.
-                repeated = (torch.cat([x_NCHW[part]] * self.dropout_passes) for part in self.parts(x_NCHW))
+                repeated = (torch.cat([x_NCHW[part]] * self.dropout_passes) for part in _parts(x_NCHW))
                 return torch.cat([network.logits(x).unflatten(0, (self.dropout_passes, -1)) for x in repeated], 1)
         logits_of_draws = []
         # A user's network may draw in evaluation mode, too, which would change the masks of training steps.
         with restored_draws(images_NCHW.device):
             for parameters in self._draws(images_NCHW, sizes, at_N):
-                tensors = (getattr(parameters, of.name) for of in fields(parameters))
-                logits_of_draws.append(self._graphed(model, images_NCHW, *tensors))
+                logits_of_draws.append(self._graphed(model, images_NCHW, *vars(parameters).values()))
         return torch.cat(logits_of_draws)
 
     def _logits_of_draw(self, model: Network, images_NCHW: Tensor, *tensors: Tensor) -> Tensor:
         """Logits (P, N, C) of the views with these parameters; on a CPU, equal views of an image share a pass."""
         network, parameters = in_evaluation_mode(model, self.dtype), views.ViewParameters(*tensors)
-        # On a GPU the host would wait for the number of passes. A user's network may draw in evaluation mode.
         logits, inputs = [], self._view_inputs(model, images_NCHW, parameters)
-        for part, x_PNCHW in zip(self.parts(images_NCHW), inputs, strict=True):
+        for part, x_PNCHW in zip(_parts(images_NCHW), inputs, strict=True):
             x_KCHW, size = x_PNCHW.flatten(0, 1), x_PNCHW.shape[:2]
+            # On a GPU the host would wait for the number of passes. A user's network may draw in evaluation mode.
             if x_KCHW.device.type == "cpu" and isinstance(network, FoldedNetwork):
                 distinct, shared = views.first_equal(parameters[part], size[1]).unique(return_inverse=True)
                 logits_KC = network.shared_logits(x_KCHW[distinct], shared.flatten())
@@ -146,16 +145,10 @@ class ScoringPasses:
             images, at = zip(*(of_class for of_class, _ in group), strict=True)
             yield torch.cat(images), [len(x) for x in images], None if at[0] is None else torch.cat(at)
 
-    def parts(self, images_NCHW: Tensor) -> Iterator[slice]:
-        """Slices that split the images into chunks."""
-        on_cpu = images_NCHW.device.type == "cpu"
-        chunk = self.chunk or (32 if on_cpu else images_at_once(1024, images_NCHW.shape[-1]))
-        return (slice(start, start + chunk) for start in range(0, len(images_NCHW), chunk))
-
     def _view_inputs(self, model: Network, images_NCHW: Tensor, parameters: views.ViewParameters) -> Iterator[Tensor]:
         """Normalised views (P, n, C, H, W) of n images, chunk by chunk."""
         fill = model.mean.flatten()
-        for part in self.parts(images_NCHW):
+        for part in _parts(images_NCHW):
             if self.view_space == "normalized":
                 yield views.apply(model.normalize(images_NCHW[part]), parameters[part], fill)
             else:
@@ -167,10 +160,7 @@ class ScoringPasses:
         image_size, device = images_NCHW.shape[-1], images_NCHW.device
         for turn in range(self.n_draws):
             if self.view_draws == "fixed":
-                if at_N is None:
-                    raise InputError(
-                        "view_draws", "fixed", "needs the positions of the images; give them to the scorer"
-                    )
+                assert at_N is not None, "fixed views need the positions of the images"
                 yield views.draw_fixed(at_N, image_size, self.generator.initial_seed(), turn).to(device)
             elif self.view_draws == "image":
                 yield views.draw(sum(sizes), image_size, self.generator).to(device)
@@ -179,8 +169,14 @@ class ScoringPasses:
                 yield views.draw(len(sizes), image_size, self.generator)[class_N].to(device)
 
 
-def check_arguments(model: object, candidates: Sequence[Tensor] | Tensor) -> None:
-    """Raise an InputError unless the model is a `Network`, and candidates are a list with the images of each class."""
+def _parts(images_NCHW: Tensor) -> Iterator[slice]:
+    """Slices that split the images into chunks."""
+    on_cpu = images_NCHW.device.type == "cpu"
+    chunk = _CHUNK_ON_CPU if on_cpu else images_at_once(_CHUNK_ON_GPU, images_NCHW.shape[-1])
+    return (slice(start, start + chunk) for start in range(0, len(images_NCHW), chunk))
+
+
+def _check_arguments(model: object, candidates: Sequence[Tensor] | Tensor) -> None:
     if not isinstance(model, Network):
         call = "ucl.models.OwnNetwork(model, 'name', n_classes, channels, image_size, mean, std)"
         raise InputError("model", type(model).__name__, f"is no network of ucl.models; give {call}")

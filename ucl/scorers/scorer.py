@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import torch
@@ -18,7 +17,7 @@ from ucl.fields import check_fields
 from ucl.machine.determinism import restored_draws
 from ucl.models import Network
 from ucl.models.passes import in_evaluation_mode
-from ucl.scorers.passes import ScoringPasses, check_arguments
+from ucl.scorers.passes import ScoringPasses
 from ucl.scorers.scores import INPUTS, Score, mean_probabilities
 
 SCORES: dict[str, Score] = resolved(catalogue.SCORES)
@@ -44,11 +43,12 @@ class Scorer:
     """Computes an uncertainty score of images from the logits of scoring passes: u(TTA(a)) in the paper's Algorithm 1.
 
     Args:
-        score: function from logits (P, N, C) to uncertainty (N,); a user's score may have other inputs, see `INPUTS`.
+        score: function from logits (P, N, C), or other inputs by the names of its parameters (`INPUTS`), to uncertainty
+            (N,).
         passes: compute the logits.
         averaging: "scores" or "probabilities", see `Config`.
-        path: dotted path of a user's score; "" for one of `SCORES`. Only a user's score gets its inputs by the
-            names of its parameters (`INPUTS`), and is checked for finite results at each call.
+        path: dotted path of a user's score; "" for one of `SCORES`. Only a user's score is checked for finite results
+            at each call.
 
     Raises:
         InputError: the score is not a function, or `averaging` is unknown or not for this score.
@@ -58,12 +58,14 @@ class Scorer:
     passes: ScoringPasses
     averaging: str = "scores"
     path: str = ""
+    _by_name: user_objects.ByName = field(init=False, repr=False)
     # Number of images whose logits are not finite, and number of images with finite logits but no finite score.
     _flaws: Tensor | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not callable(self.score):
             raise InputError("score", self.score, "give a function; ucl.scorers.resolve returns that of a name")
+        self._by_name = user_objects.ByName(self.score, INPUTS)
         check_fields(averaging=self.averaging)
         if self.averaging == "probabilities" and self.score not in OF_PROBABILITIES:
             reason = "is for LC, MS, RC and EN; other scores compare the passes, and mean probabilities are one"
@@ -80,41 +82,36 @@ class Scorer:
             candidates: images (N, C, H, W) of each class, uint8 or float in [0, 1].
             positions: indices (N,), int64, of each class's images in the data set's training images; only `view_draws`
                 "fixed" needs them.
-            labels: label of each class; only a user's score may need them.
+            labels: label of each class; only scores with labels or losses as inputs need them.
 
         Returns:
             The scores (N,) of each class, float64, on the images' device.
 
         Raises:
             InputError: the user's score raised an error, or returned something else than a finite real number per
-                image on their device; or positions or labels are needed and missing; or see `ScoringPasses.logits`.
+                image on their device; or see `ScoringPasses.logits`.
         """
-        check_arguments(model, candidates)
-        sizes = [len(images) for images in candidates]
-        names, score = frozenset({"logits_PNC"}), lambda inputs: self.score(inputs["logits_PNC"])
-        if self.path:
-            by_name = user_objects.ByName(self.score, INPUTS)
-            names, score = by_name.asked, partial(user_objects.call, "score", self.path, by_name)
-            if self.passes.batchnorm == "train" and model.has_running_statistics:
-                names |= {"logits_PNC"}  # The passes change the statistics that tests read, whatever the score is.
+        names = self._by_name.asked
+        if self.passes.batchnorm == "train" and model.has_running_statistics:
+            names |= {"logits_PNC"}  # The passes change the statistics that tests read, whatever the score is.
         inputs = self._inputs(names, model, candidates, positions, labels)
         # Before the call: a user's score may write into its inputs.
         values_N = [(value.transpose(0, 1) if value.ndim == 3 else value[:, None]) for value in inputs.values()]
         diverged_N = ~torch.stack([value.flatten(1).isfinite().all(1) for value in values_N]).all(0)
-        scores_N = score(inputs)
+        scores_N = user_objects.call("score", self.path, self._by_name, inputs)
         device = diverged_N.device
         is_real = isinstance(scores_N, Tensor) and not scores_N.is_complex()
         if not is_real or scores_N.shape != diverged_N.shape or scores_N.device != device:
             got = type(scores_N).__name__
             if isinstance(scores_N, Tensor):
                 got = f"{scores_N.dtype} {tuple(scores_N.shape)} on {scores_N.device}".removeprefix("torch.")
-            reason = f"returned {got}; return a real number per image: a tensor ({sum(sizes)},) on {device}"
+            reason = f"returned {got}; return a real number per image: a tensor ({len(diverged_N)},) on {device}"
             raise InputError("score", self._name, reason)
         flaws = torch.stack([diverged_N.sum(), (~scores_N.isfinite() & ~diverged_N).sum()])
         if self.path:
             self._is_finite(flaws)  # It is acceptable that a user's score waits for the GPU.
         self._flaws = flaws if self._flaws is None else self._flaws + flaws
-        return list(scores_N.double().split(sizes))
+        return list(scores_N.double().split([len(images) for images in candidates]))
 
     def _inputs(
         self,
@@ -131,8 +128,6 @@ class Scorer:
             averages = self.averaging == "probabilities"
             inputs["logits_PNC"] = mean_probabilities(logits_PNC) if averages else logits_PNC
         if "labels_N" in names or "losses" in names:
-            if len(labels) != len(candidates):
-                raise InputError("score", self._name, "needs the labels of the candidates; give them to the scorer")
             sizes, device = torch.tensor([len(images) for images in candidates]), candidates[0].device
             inputs["labels_N"] = torch.tensor(labels).repeat_interleave(sizes).to(device, non_blocking=True)
         if "features_ND" in names or "losses" in names:

@@ -11,7 +11,6 @@ No value is copied back to the host, so the host never waits for the device.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -68,7 +67,7 @@ class ViewParameters:
         return self._map(lambda tensor: tensor.to(device, non_blocking=torch.device(device).type != "cpu"))
 
     def _map(self, function: Callable[[Tensor], Tensor]) -> ViewParameters:
-        return ViewParameters(*(function(getattr(self, field.name)) for field in dataclasses.fields(self)))
+        return ViewParameters(*map(function, vars(self).values()))
 
 
 def perturb(images: Tensor, generator: torch.Generator, fill: Tensor | Sequence[float] | None = None) -> Tensor:
