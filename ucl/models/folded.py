@@ -83,7 +83,7 @@ class FastPasses:
         relu: bool = True,
         onto_NCHW: Tensor | None = None,
     ) -> Tensor:
-        """The layer's output for x, with ReLU unless asked not to; computed in place of `onto` and added to it."""
+        """The output of a layer for x, added to `onto` in place if that is given, and with ReLU if asked."""
         convolution = layer.convolution
         if self.fused:
             how = layer.bias_C, convolution.padding, convolution.stride, [1, 1], 1

@@ -180,7 +180,7 @@ class OwnNetwork(Network):
             for layer in self.network.modules():
                 if isinstance(layer, nn.Linear):
                     hook = layer.register_forward_hook(lambda _, given, output: calls.append((given[0], output)))
-                    hooks.callback(hook.remove)
+                    hooks.enter_context(hook)
             logits_NC = self.logits(x_NCHW)
         if not calls or calls[-1][0].shape[:-1] != (len(x_NCHW),) or not _share_a_class(calls[-1][1], logits_NC):
             last = "none" if not calls else " to ".join(str(tuple(x.shape)) for x in calls[-1])

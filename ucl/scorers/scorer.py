@@ -58,7 +58,7 @@ class Scorer:
     passes: ScoringPasses
     averaging: str = "scores"
     path: str = ""
-    _by_name: user_objects.ByName = field(init=False, repr=False)
+    _by_name: user_objects.ByName = field(init=False, repr=False, compare=False)
     # Number of images whose logits are not finite, and number of images with finite logits but no finite score.
     _flaws: Tensor | None = field(default=None, init=False, repr=False)
 

@@ -82,7 +82,7 @@ def perturb(images: Tensor, generator: torch.Generator, fill: Tensor | Sequence[
         (12, N, C, H, W) in [0, 1] up to rounding, on the images' device, with the memory layout of `apply`.
 
     Raises:
-        InputError: the images have another shape or type, or `fill` another number of values.
+        InputError: the images have another shape or type.
     """
     return apply(images, draw(len(images), images.shape[-1], generator), fill)
 
@@ -221,15 +221,13 @@ def apply(images: Tensor, parameters: ViewParameters, fill: Tensor | Sequence[fl
         dimensions makes no copy and gives a batch in `torch.channels_last`.
 
     Raises:
-        InputError: the images have another shape or type, or `fill` another number of values.
+        InputError: the images have another shape or type.
     """
     square = images.ndim == 4 and images.shape[1] in (1, 3) and images.shape[2] == images.shape[3]
     if not square or images.dtype != torch.float32:
         given = f"{images.dtype} of shape {tuple(images.shape)}"
         raise InputError("images", given, "give float32 images (N, C, H, W), square, with 1 or 3 channels")
     n, channels, size, _ = images.shape
-    if fill is not None and len(fill) not in (1, channels):
-        raise InputError("fill", fill, f"give one value, or one per channel: {channels}")
     # Channels-last is the fastest layout for convolutions. Converting the input is cheaper than converting 12 views.
     images = images.contiguous(memory_format=torch.channels_last)
     memory = images.new_empty(len(VIEWS), n, size, size, channels)
