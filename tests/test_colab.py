@@ -168,5 +168,5 @@ def test_colabs_packages_are_within_our_bounds_so_that_none_is_replaced():
 
 def test_packages_that_colab_lacks_are_installed():
     """The list of Colab's packages does not name those that torch, Jupyter and papermill bring with them."""
-    indirect = {"filelock", "jinja2", "nbconvert", "nbformat", "pillow", "psutil", "pygments", "pyyaml"}
+    indirect = {"filelock", "jinja2", "nbconvert", "nbformat", "pillow", "psutil", "pygments"}
     assert set(dependencies()) - set(preinstalled()) == {"medmnist", "papermill", "jupyter", "ruamel-yaml"} | indirect

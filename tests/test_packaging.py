@@ -11,11 +11,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
-import yaml
 from conftest import save_bands
 from IPython.core.inputtransformer2 import TransformerManager
 from packaging.requirements import Requirement
-from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from test_plots import record_of
 
@@ -23,14 +21,12 @@ import ucl
 from ucl import RecordStore
 
 ROOT = Path(__file__).resolve().parents[1]
-CONDA_NAMES = {"torch": "pytorch", "matplotlib": "matplotlib-base"}
 # where a distribution's module has another name
 MODULES = {
     "fonttools": "fontTools",
     "avalanche-lib": "avalanche",
     "ipython": "IPython",
     "pillow": "PIL",
-    "pyyaml": "yaml",
     "ruamel-yaml": "ruamel",
     "scikit-learn": "sklearn",
 }
@@ -79,20 +75,6 @@ def python(code):
 
 
 # Bounds
-
-
-def test_conda_and_pip_install_within_the_same_bounds():
-    environment = yaml.safe_load(read("environment.yml"))
-    pip = next(part["pip"] for part in environment["dependencies"] if isinstance(part, dict))
-    conda = by_name(part for part in environment["dependencies"] if isinstance(part, str))
-    given = {**conda, **by_name(line for line in pip if not line.startswith("-e"))}
-    asked = {CONDA_NAMES.get(name, name): r.specifier for name, r in dependencies().items()}
-    assert "-e ." in pip and environment["name"] == "ucl"
-    assert {name: r.specifier for name, r in given.items() if name not in ("python", "pip")} == asked
-    pythons = given["python"].specifier
-    assert SpecifierSet(project()["requires-python"]) == SpecifierSet(">=3.10")
-    allowed = [f"3.{minor}" for minor in range(8, 16) if pythons.contains(f"3.{minor}")]
-    assert allowed == ["3.10", "3.11", "3.12", "3.13"]
 
 
 def test_every_dependency_has_a_lower_bound_and_no_upper_one():
@@ -294,8 +276,3 @@ def test_no_file_names_a_folder_of_one_machine():
         if path.suffix not in (".png", ".pdf") and (match := homes.search(path.read_bytes()))
     ]
     assert named == []
-
-
-def test_make_clean_keeps_the_records_of_the_user():
-    (recipe,) = re.findall(r"^clean:\n\t(.*)", read("Makefile"), re.M)
-    assert "reproduced" in recipe.split() and "runs" not in recipe.split()

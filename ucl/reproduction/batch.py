@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -98,15 +99,13 @@ def reproduce(
 
 
 def _execute(path: Path, parameters: Mapping[str, Any], folder: Path, threads: int) -> Outcome:
-    import yaml
-
     given = {name: value for name, value in parameters.items() if name in _FOLDERS and value}
     given = {**parameters, **{name: os.path.relpath(value, path.parent) for name, value in given.items()}}
     # A notebook is complete if its name is `done`; one that is stopped leaves the earlier result.
     done, failed = folder / f"{path.stem}.ipynb", folder / f"{path.stem}.failed.ipynb"
     failed.unlink(missing_ok=True)
     command = [sys.executable, "-m", "papermill", str(path), str(failed), "--no-progress-bar", "--kernel", "python3"]
-    command += ["--parameters_yaml", yaml.safe_dump(given)]
+    command += ["--parameters_yaml", json.dumps(given)]  # JSON is YAML
     env = {**os.environ, "OMP_NUM_THREADS": str(threads)}
     begin = time.perf_counter()
     ended = subprocess.run(command, cwd=path.parent, env=env, capture_output=True, text=True, errors="replace")
