@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 matplotlib.use("Agg")
 
-import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.text import Text
@@ -233,11 +232,6 @@ def legend_of(figure):
     return [text.get_text() for text in legend.get_texts()]
 
 
-def wide(ax):
-    """The width of axes in inches."""
-    return ax.get_window_extent().width / ax.figure.dpi
-
-
 @pytest.mark.parametrize("name", [*FIGURES, *CROWDED])
 def test_no_text_overlaps_another_or_the_edge_and_axes_have_names(name):
     figure = (FIGURES | CROWDED)[name]()
@@ -297,23 +291,6 @@ def test_the_classes_of_a_picture_have_different_names():
     for figure, n in zip(of_classes(TUMOURS), (6, 10, 10, 10, 10), strict=True):
         shown = [text.get_text() for text in texts(figure) if "…" in text.get_text()]
         assert len(set(shown)) == len(shown) == n, shown
-
-
-@pytest.mark.parametrize(
-    "names",
-    [
-        [f"long name {n} of a score\nof the user,\nin three lines" for n in range(8)],
-        ["a name\nin two lines", *map(str, range(25))],
-    ],
-    ids=["all", "one"],
-)
-def test_a_legend_of_names_in_several_lines_fits_and_leaves_room_for_the_axes(names):
-    with plt.rc_context(style.STYLE):
-        figure, ax = plt.subplots(figsize=(6, 3))
-        style.legend(figure, [plt.Line2D([], []) for _ in names], names)
-    assert legend_of(figure) == names
-    assert_readable(figure)
-    assert wide(ax) > 2
 
 
 @pytest.mark.parametrize("name", ["a$b$c", "$\\frac$ x"])

@@ -29,22 +29,27 @@ def by_label(records: Iterable[Record]) -> dict[str, list[Record]]:
 
 
 def same_but_for_seed(records: Records) -> list[Record]:
-    """The records, which can be averaged: those of a method differ in the seed alone.
+    """The records, which one picture can show: they share a stream, and those of a method differ in the seed alone.
 
     Raises:
-        InputError: there is none, two records of a method differ in more than the seed, or two records of a data set
-            were measured on different images; the message has a condition to add.
+        InputError: there is none, or they cannot share a picture; the message has a condition to add.
     """
     records = list(as_table(records)["record"])
     if not records:
         reason = "there is nothing to draw: none of these runs is measured; `ucl.sweep` measures them"
         raise InputError("", None, reason)
-    images: dict[str, str] = {}
-    for record in records:
-        first = images.setdefault(record.config.dataset, record.version.images)
-        if first != record.version.images:
-            reason = f"were measured on images of fingerprint {first} and {record.version.images}"
-            raise InputError("records", record.config.dataset, f"{reason}; {ADD} fingerprint={first}")
+    facts = [
+        record.config.relevant | {"dataset": record.config.dataset_name, "fingerprint": record.version.images}
+        for record in records
+    ]
+    for name in ("dataset", "fingerprint", *sorted(paper.STREAM - {"dataset"})):
+        distinct = {run.get(name) for run in facts} - {None}
+        if len(distinct) > 1:
+            value = listed([min(distinct, key=str)])
+            query = f"memory_size == {value} or memory_size.isna()"  # with the methods that have no memory
+            example = shlex.quote(query if name == "memory_size" else f"{name}={value}")
+            reason = f"a picture shows one {name}, and these runs have {listed(distinct)}"
+            raise InputError("", None, f"{reason}; {ADD} {example}")
     for label, runs in by_label(records).items():
         if differing := varying(runs, ["readings"]):  # They are further results of the same run.
             name, values = next(iter(differing.items()))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import shlex
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pandas as pd
@@ -15,9 +14,8 @@ from ucl.errors import InputError, one_of
 from ucl.evidence import paired, paper
 from ucl.evidence.effects import ALL_STREAMS
 from ucl.plots.effects import forest
-from ucl.plots.grouped import ADD
 from ucl.records import Record, as_table
-from ucl.records.runs import latest, listed
+from ucl.records.runs import latest
 
 
 def plot(records: pd.DataFrame | Iterable[Record], picture: str, against: str = "") -> Figure:
@@ -45,24 +43,10 @@ def plot(records: pd.DataFrame | Iterable[Record], picture: str, against: str = 
         return _differences(records, against)
     if against:
         raise InputError("against", against, "only the picture differences has it; leave it out")
-    draw: Callable[[Sequence[Record]], Figure] = PICTURES[picture].resolve()
-    selected = list(latest(records)["record"]) if len(records) else []
+    selected = latest(records)["record"] if len(records) else []
     # Tests between task ends change no result, and `latest` has selected one record per result.
     selected = [replace(record, config=record.config.without_further_tests) for record in selected]
-    _check_one_stream(selected)
-    return draw(selected)
-
-
-def _check_one_stream(records: Sequence[Record]) -> None:
-    """Raise an `InputError` with a condition to add if the runs have several streams."""
-    for name in ("dataset", *sorted(paper.STREAM - {"dataset"})):
-        values = {r.config.dataset_name if name == "dataset" else r.config.relevant.get(name) for r in records} - {None}
-        if len(values) > 1:
-            value = listed([min(values, key=str)])
-            query = f"memory_size == {value} or memory_size.isna()"  # with the methods that have no memory
-            example = shlex.quote(query if name == "memory_size" else f"{name}={value}")
-            reason = f"a picture shows one {name}, and these runs have {listed(values)}"
-            raise InputError("", None, f"{reason}; {ADD} {example}")
+    return PICTURES[picture].resolve()(selected)
 
 
 def _differences(records: pd.DataFrame, against: str) -> Figure:
