@@ -13,14 +13,13 @@ import pandas as pd
 import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.text import Text
-from test_plots import assert_readable, diverged, of_memory, record_of, records_of, table_of, words_in
+from test_plots import ORDERED, assert_readable, diverged, of_memory, record_of, records_of, table_of, words_in
 
 import ucl
 from ucl import InputError, plots
 from ucl.catalogue import PICTURES
 
 RUNS = table_of(records_of(seeds=(0, 1, 2))[::-1])  # out of order
-ORDERED = ["ER", "CBR", "A-GEM", "Finetune", "BI bottom", "BI top"]
 
 
 @pytest.mark.parametrize("name", [name for name in PICTURES if name not in ("confusion", "differences")])

@@ -21,21 +21,14 @@ from PIL import Image
 
 import ucl
 from ucl import Config, InputError, Record, plots
+from ucl.catalogue import PAPER, RIVALS, WITHOUT_SCORE
 from ucl.evidence.run_measures import reductions
 from ucl.plots import style
 from ucl.plots.images import tiles
 
 NAN = float("nan")
-METHODS = {
-    "Finetune": dict(method="finetune"),
-    "ER": dict(population="reservoir"),
-    "CBR": dict(population="class-balanced"),
-    "A-GEM": dict(method="agem"),
-    "BI bottom": dict(selection="bottom"),
-    "BI top": dict(selection="top"),
-}
 ORDERED = ["ER", "CBR", "A-GEM", "Finetune", "BI bottom", "BI top"]
-ALL_LABELS = [*ORDERED[:4], *(f"{score} {k}" for score in plots.PAPER[4:] for k in ("bottom", "step", "top"))]
+ALL_LABELS = [*ORDERED[:4], *(f"{score} {k}" for score in PAPER[4:] for k in ("bottom", "step", "top"))]
 LONG = "immature granulocytes(myelocytes, metamyelocytes and promyelocytes)"
 BLOOD_CELLS = ["neutrophil", "eosinophil", LONG, "platelet", "erythroblast", "monocyte", "basophil", "lymphocyte"]
 TUMOURS = [
@@ -56,7 +49,7 @@ def unchanged_settings():
 def record_of(label, seed=0, n_tasks=3, dataset="digits", accuracy=None):
     """A record like that of a run with two classes per task."""
     name, _, selection = label.partition(" ")
-    fields = METHODS.get(label, dict(score=name, selection=selection))
+    fields = WITHOUT_SCORE[label].fields if label in WITHOUT_SCORE else dict(score=name, selection=selection)
     draw = np.random.default_rng([seed, *label.encode()])
     drawn = np.where(np.tri(n_tasks, dtype=bool), draw.uniform(0.05, 1, (n_tasks, n_tasks)), NAN)
     n_classes = 2 * n_tasks
@@ -80,7 +73,7 @@ def record_of(label, seed=0, n_tasks=3, dataset="digits", accuracy=None):
     )
 
 
-def records_of(labels=tuple(METHODS), seeds=(0, 1), **facts):
+def records_of(labels=tuple(ORDERED), seeds=(0, 1), **facts):
     return [record_of(label, seed, **facts) for seed in seeds for label in labels]
 
 
@@ -657,7 +650,7 @@ def test_selections_differ_in_dash_as_well_as_in_shade():
     assert (bottom >= step).all() and (step >= top).all() and (top > 0).any()
 
 
-@pytest.mark.parametrize("score", plots.PAPER[4:])
+@pytest.mark.parametrize("score", PAPER[4:])
 def test_thin_lines_of_top_k_have_a_contrast_of_three_with_white(score):
     """3:1 is the least contrast of WCAG 2.1 for lines and marks; dotted lines have less ink than solid ones."""
     luminance = ((lab(plots.color(f"{score} top"), "all cones")[0] + 16) / 116) ** 3
@@ -701,8 +694,8 @@ def test_colours_are_seen_as_cielab_says():
 
 @pytest.mark.parametrize("sight", SIGHT)
 def test_neighbouring_methods_and_gss_differ_for_every_kind_of_sight(sight):
-    pairs = [*itertools.combinations(ORDERED, 2), *itertools.combinations((*plots.PAPER[:4], *plots.RIVALS), 2)]
-    pairs += [("GSS", name) for name in {*plots.PAPER, *plots.RIVALS, "BI top", "EN top", "uniform bottom"} - {"GSS"}]
+    pairs = [*itertools.combinations(ORDERED, 2), *itertools.combinations((*PAPER[:4], *RIVALS), 2)]
+    pairs += [("GSS", name) for name in {*PAPER, *RIVALS, "BI top", "EN top", "uniform bottom"} - {"GSS"}]
     near = {(a, b): math.dist(lab(plots.color(a), sight), lab(plots.color(b), sight)) for a, b in pairs}
     assert min(near.values()) > 10, min(near, key=near.get)
 

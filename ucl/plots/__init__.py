@@ -1,6 +1,6 @@
 """Figures: records, counts or images in, a matplotlib figure out. They have one look, that of `style`."""
 
-from ucl.catalogue import PAPER, RIVALS, method_order
+from ucl.catalogue import method_order
 from ucl.plots import effects, held_images, paper, readings, studies
 from ucl.plots.accuracy import (
     accuracy_and_forgetting,
@@ -17,12 +17,9 @@ from ucl.plots.memory import (
     scored_images,
     stream_classes,
 )
-from ucl.plots.style import STYLE, color, dash, save
+from ucl.plots.style import color, dash, save
 
 __all__ = [
-    "PAPER",
-    "RIVALS",
-    "STYLE",
     "accuracy_and_forgetting",
     "accuracy_matrices",
     "accuracy_over_stream",
