@@ -39,12 +39,12 @@ def accuracy_matrices(records: Records) -> Figure:
     records = same_but_for_seed(records)
     groups = by_label(records)
     n_tasks = len(records[0].accuracy)
+    tasks = range(1, n_tasks + 1)
     n_columns = min(len(groups), 3 if n_tasks <= 7 else 2)
     n_rows = math.ceil(len(groups) / n_columns)
-    every = math.ceil(n_tasks / 10)
-    ticks = [str(task) if task % every == 0 or every == 1 else "" for task in range(1, n_tasks + 1)]
     look: dict[str, Any] = dict(vmin=0, vmax=100, cmap="viridis", square=True, linewidths=0.5, fmt=".0f")
-    look |= dict(annot=n_tasks <= 10, annot_kws={"size": 7}, xticklabels=ticks, yticklabels=ticks)
+    every = math.ceil(n_tasks / 10)
+    look |= dict(annot=n_tasks <= 10, annot_kws={"size": 7}, xticklabels=every, yticklabels=every)
     side = 1.5 if n_tasks <= 7 else 2.25  # inches, of a matrix
     size = (1.0 + side * n_columns, (side + 0.75) * n_rows)
     figure, axes = plt.subplots(n_rows, n_columns, figsize=size, sharey=True, squeeze=False)
@@ -52,14 +52,14 @@ def accuracy_matrices(records: Records) -> Figure:
         ax.set_axis_off()
     for ax, (label, runs) in zip(axes.flat, groups.items()):
         shown = [record for record in runs if not record.failure] or runs
-        mean = 100 * np.mean([record.accuracy for record in shown], axis=0)
+        mean = pd.DataFrame(100 * np.mean([record.accuracy for record in shown], axis=0), tasks, tasks)
         sns.heatmap(mean, ax=ax, cbar=ax is axes[0, -1], cbar_kws={"label": "accuracy [%]", "shrink": 0.8}, **look)
         a, f = (decimal(100 * np.mean([record.measures()[name] for record in shown])) for name in "AF")
         balanced = " (balanced),\n" if runs[0].config.balanced_accuracy else ", "
         result = shown[0].failure or f"A {a} %{balanced}F {f} %"
         left_out = failures(runs) if shown is not runs else ""
         name = ", ".join(filter(None, [label, f"n = {len(shown)}" if len(shown) > 1 else "", left_out]))
-        ax.set(title=f"{textwrap.fill(name, 22)}\n{result}", xlabel="tested on task")
+        ax.set(title=f"{plain(textwrap.fill(name, 22))}\n{result}", xlabel="tested on task")
     for ax in axes[:, 0]:
         ax.set_ylabel("after learning task")
     return figure
@@ -159,7 +159,7 @@ def class_recall(records: Records) -> Figure:
         ax.plot(recall.to_numpy().ravel(), np.tile(y, len(recall)), **SEED, clip_on=False, zorder=4)
     for border in np.arange(1, len(order)) - 0.5:
         ax.axhline(border, color="0.85", lw=0.8)
-    class_names = [plain(name) for name in shortened([first.classes[c] for c in order], 30)]
+    class_names = shortened([first.classes[c] for c in order], 30)
     ax.set_yticks(range(len(order)), class_names, fontsize=min(8.5, 60 * (high - 1.3) / len(order)))
     ax.tick_params(axis="y", length=0)
     ordered = "in the order of the stream" + (", largest first" if by_size else "") if shared else ""

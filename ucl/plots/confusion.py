@@ -40,7 +40,7 @@ def class_confusion(records: Records) -> Figure:
     shared = all(record.class_order == first.class_order for record in shown)
     order = first.class_order if shared else list(range(len(first.classes)))
     counts_TCC = np.sum([confusion(record) for record in shown], axis=0)[:, order][:, :, order]
-    names, kind = [plain(name) for name in shortened([first.classes[c] for c in order], 18)], "class"
+    names, kind = shortened([first.classes[c] for c in order], 18), "class"
     task_C = (counts_TCC.sum(2) > 0).argmax(0)  # in which each class is tested first; 0 without test images
     borders = np.flatnonzero(np.diff(np.maximum.accumulate(task_C))) + 1 if shared else np.array([], int)
     if len(names) > _WITH_NAMES and len(borders):

@@ -12,6 +12,7 @@ import pandas as pd
 from ucl.catalogue import method_order
 from ucl.errors import InputError
 from ucl.evidence import paper
+from ucl.plots.style import plain
 from ucl.records import Record, as_table, failures
 from ucl.records.runs import in_words, listed, varying
 
@@ -74,4 +75,4 @@ def names_of(records: Iterable[Record]) -> dict[str, str]:
     A long name, such as that of a user score, has several lines.
     """
     failed = {label: failures(runs) for label, runs in by_label(records).items()}
-    return {label: textwrap.fill(f"{label} ({n})" if n else label, 26) for label, n in failed.items()}
+    return {label: plain(textwrap.fill(f"{label} ({n})" if n else label, 26)) for label, n in failed.items()}

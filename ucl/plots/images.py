@@ -44,7 +44,7 @@ def image_table(names: Sequence[str], panels: Mapping[str, Sequence[Images]], co
         panels: for each title R rows.
         columns: images per line; a row with more images takes several lines.
     """
-    texts = [plain(name) for name in shortened(names, 26)]
+    texts = shortened(names, 26)
     lines = [max(1, *(math.ceil(len(row) / columns) for row in rows)) for rows in zip(*panels.values(), strict=True)]
     side = max((len(image) for rows in panels.values() for row in rows for image in row), default=1)
     inches = min(_LARGEST, (WIDTH - 0.2 - 1.05 * widest(texts, 8.5)) / (columns * len(panels)))  # of an image

@@ -77,7 +77,7 @@ def scored_images(
         ax.set(xticks=[], yticks=[])
         ax.set_xlabel(f"{scores[n]:.3g}", fontsize=7)
         if titles is not None:
-            ax.set_title(plain(titles[n]), fontsize=7)
+            ax.set_title(titles[n], fontsize=7)
         framed = stays is not None and stays[n]
         ax.spines[:].set(visible=framed, color=COLORS["BI"], linewidth=2.5)
     return figure
@@ -129,7 +129,7 @@ def stream_classes(class_sizes: pd.DataFrame) -> Figure:
     ax.bar(range(len(class_sizes)), class_sizes["images"], color=[shades[t - 1] for t in class_sizes["task"]])
     ax.set_xticks([])
     if len(class_sizes) <= 30:
-        names = [plain(name) for name in shortened(class_sizes["class"])]
+        names = shortened(class_sizes["class"])
         look: dict[str, Any] = dict(rotation=45, ha="right") if max(map(len, names)) > 3 else {}
         ax.set_xticks(range(len(names)), names, **look)
     handles = [plt.Rectangle((0, 0), 1, 1, color=shade) for shade in shades]

@@ -88,11 +88,11 @@ def dash(label: str) -> Any:
 
 
 def legend(figure: Figure, handles: Sequence[Any], names: Sequence[str], title: str | None = None) -> None:
-    """Draw a legend above the axes; of more than 30 names only its title.
+    """Draw a legend of `plain` names above the axes; of more than 30 names only its title.
 
     The figure becomes higher by the legend, so that the axes keep their size.
     """
-    names = [plain(name) for name in names] if len(names) <= 30 else []
+    names = list(names) if len(names) <= 30 else []
     most_columns = max(1, int(figure.get_figwidth() / (0.45 + 1.05 * widest(names, STYLE["legend.fontsize"]))))
     columns = math.ceil(len(names) / max(1, math.ceil(len(names) / most_columns)))  # in rows of equal length
     if names or title:
@@ -121,7 +121,7 @@ def shortened(names: Sequence[str], length: int = 22) -> list[str]:
         length: at least 10.
 
     Returns:
-        (N,), not yet `plain`.
+        (N,), `plain`.
     """
     distinct = list(dict.fromkeys(names))
 
@@ -134,7 +134,7 @@ def shortened(names: Sequence[str], length: int = 22) -> list[str]:
     for endings in (ends, numbers):
         n_names = Counter(texts.values())
         texts |= {name: cut(name, endings[name]) for name in distinct if n_names[texts[name]] > 1}
-    return [texts[name] for name in names]
+    return [plain(texts[name]) for name in names]
 
 
 def widest(texts: Iterable[str], size: float) -> float:

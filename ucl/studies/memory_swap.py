@@ -147,11 +147,7 @@ def against(table: pd.DataFrame, comparator: str, measures: Sequence[str] = ("re
 
 
 _MEMORY_FIELDS = ("population", *POLICY_FIELDS)
-_UNSUPPORTED = {
-    "derpp": "replays logits of the stream's batches, which a pool does not have",
-    "gss": "compares each batch with the memory, and a pool is one batch",
-    "coreset": "compares all images of a batch with each other, and a pool is one batch",
-}
+_OF_BATCHES = {"derpp", "gss", "coreset"}  # These use the batches of the stream, and a pool is one batch.
 
 
 def _name(policy: Config) -> str:
@@ -164,8 +160,8 @@ def _checked(policies: Sequence[Config]) -> Config:
     """The first policy, after the checks of `memory_swap`."""
     first = policies[0]
     for policy in policies:
-        if reason := _UNSUPPORTED.get(policy.method) or _UNSUPPORTED.get(policy.population):
-            raise InputError("policies", policy.label, f"{reason}; leave it out")
+        if _OF_BATCHES & {policy.method, policy.population}:
+            raise InputError("policies", policy.label, "needs the batches of the stream; leave it out")
         same = policy.replace(**{name: getattr(first, name) for name in _MEMORY_FIELDS}, dropout=policy.dropout)
         if same.key != first.key:
             reason = f"differs from {first.label} in more than the memory policy; give all other fields the same values"
