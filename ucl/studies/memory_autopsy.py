@@ -15,6 +15,7 @@ memory of each record, and adds how many of these images are recent: among the l
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 
 import numpy as np
@@ -142,28 +143,26 @@ def kept_traits(records: pd.DataFrame, traits: pd.DataFrame, data: ImageDataset)
     sound = latest(without_failures(records))["record"]
     with_memory = [r for r in sound if r.memory and r.data["fingerprint"] == data.fingerprint]
     reservoirs = {_stream_and_images(record) for record in with_memory if record.config.label == "ER"}
-    positions_in_task: dict[tuple, pd.Series] = {}  # by stream
+
+    @functools.cache
+    def moments(stream: Config) -> pd.Series:
+        """When each training image, by its position, comes within its task, from 0 (first) to nearly 1."""
+        orders = [task.positions.numpy() for task in build_stream(stream, data)]
+        return pd.concat([pd.Series(np.arange(len(order)) / len(order), order) for order in orders])
+
     rows = []
     for record in with_memory:
         config = record.config
         if config.label != "ER" and _stream_and_images(record) in reservoirs:
             continue
         held = images.loc[record.memory["position"]]
-        fields = sorted({"batch_size", "seed", *paper.STREAM} - {"memory_size"})
-        stream = tuple(getattr(config, name) for name in fields)
-        if stream not in positions_in_task:
-            positions_in_task[stream] = _positions_in_task(config, data)
-        recent = (positions_in_task[stream].loc[held.index] >= 0.9).mean()
+        fields = {"batch_size", "seed", *paper.STREAM} - {"memory_size"}
+        stream = Config(**{name: getattr(config, name) for name in fields})
+        recent = (moments(stream).loc[held.index] >= 0.9).mean()
         row = (config.dataset_name, config.memory_size, config.label, paper.settings(config), config.seed, len(held))
         rows.append((*row, *held.groupby("label")[["easy", "typical", "agrees"]].mean().mean(), recent))
     names = ["dataset", "memory_size", "method", "settings", "seed", "n", *TRAITS]
     return pd.DataFrame(rows, columns=names)
-
-
-def _positions_in_task(config: Config, data: ImageDataset) -> pd.Series:
-    """When each training image of a stream, by its position, comes within its task, from 0 (first) to nearly 1."""
-    orders = [task.positions.numpy() for task in build_stream(config, data)]
-    return pd.concat([pd.Series(np.arange(len(order)) / len(order), order) for order in orders])
 
 
 def _stream_and_images(record: Record) -> tuple:
