@@ -75,7 +75,7 @@ def test_an_uncertainty_memory_keeps_the_samples_that_the_slow_implementation_ke
     model = network()
     method = ExperienceReplay(model, 0.03)
     scorer = Scorer(bregman_information, ScoringPasses(torch.Generator().manual_seed(1)))
-    buffer = UncertaintyBuffer(18, (3, SIDE, SIDE), "cpu", scorer, bottom_k)
+    buffer = UncertaintyBuffer(18, (3, SIDE, SIDE), scorer=scorer, selection=bottom_k)
     slow_draws = torch.Generator().manual_seed(1)
     slow = naive.Memory(18, lambda model, images: naive.exact_scores(model, images, slow_draws))
     chosen = 0

@@ -27,18 +27,15 @@ def batches(n=2, size=10):
         yield batch
 
 
-def random_memory(size, *options):
-    return UncertaintyBuffer(size, SHAPE, "cpu", RandomScores(3), bottom_k, *options)
+def random_memory(size, **options):
+    return UncertaintyBuffer(size, SHAPE, scorer=RandomScores(3), selection=bottom_k, **options)
 
 
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [("size", (0,)), ("size", (2.5,)), ("refresh", (5, 0)), ("smoothing", (5, 1.0, 1.5)), ("smoothing", (5, 1.0, 0))],
-)
-def test_a_memory_refuses_sizes_and_shares_out_of_range(name, options):
+@pytest.mark.parametrize(("name", "value"), [("size", 0), ("size", 2.5), ("refresh", 0), ("smoothing", 1.5)])
+def test_a_memory_refuses_sizes_and_shares_out_of_range(name, value):
     with pytest.raises(InputError) as refusal:
-        random_memory(*options)
-    assert (refusal.value.name, refusal.value.value) == (name, options[-1])
+        random_memory(**{"size": 5, name: value})
+    assert (refusal.value.name, refusal.value.value) == (name, value)
 
 
 def test_a_fifo_memory_has_the_last_images():

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from ucl.buffers import ClassBalancedBuffer, ReservoirBuffer, UncertaintyBuffer
-from ucl.buffers.selection import SELECTIONS, quotas
+from ucl.buffers.selection import SELECTIONS, bottom_k, quotas
 from ucl.scorers import RandomScores
 from ucl.streams import Batch
 
@@ -84,11 +84,16 @@ def uniform(often, streams, size):
 
 # --- what every memory does ---
 
+
+def random_scores(size, seed, shape=SHAPE):
+    return UncertaintyBuffer(size, shape, scorer=RandomScores(seed), selection=bottom_k)
+
+
 MEMORIES = {
     "reservoir": lambda size, seed: ReservoirBuffer(size, SHAPE, seed=seed),
     "reservoir, exclusive": lambda size, seed: ReservoirBuffer(size, SHAPE, seed=seed, inclusive=False),
     "class-balanced": lambda size, seed: ClassBalancedBuffer(size, SHAPE, seed=seed),
-    "redrawn": lambda size, seed: UncertaintyBuffer(size, SHAPE, "cpu", RandomScores(seed), SELECTIONS["bottom"]),
+    "redrawn": random_scores,
 }
 every_memory = pytest.mark.parametrize("memory", MEMORIES.values(), ids=MEMORIES.keys())
 labels_of_six_classes = st.lists(st.integers(0, 5), max_size=80)
@@ -326,7 +331,9 @@ def test_a_memory_by_uncertainty_keeps_what_brute_force_keeps(
 ):
     """The classes of the batch are scored: all of the batch, and the stored samples with the oldest scores."""
     scores, by_hand = KnownScores(len(labels), seed), BruteForce(size, rule, smoothing)
-    buffer = UncertaintyBuffer(size, SHAPE, "cpu", scores, SELECTIONS[rule], refresh, smoothing)
+    buffer = UncertaintyBuffer(
+        size, SHAPE, scorer=scores, selection=SELECTIONS[rule], refresh=refresh, smoothing=smoothing
+    )
     held, scored_at = set(), {}  # the stored positions, and for each of them the time of its score
     for scores.time, batch in enumerate(batches_of(labels, batch_size, task_of)):
         scores.scored = []
@@ -373,7 +380,7 @@ def test_a_refresh_scores_the_stated_share_rounded_up_or_the_stated_number_and_o
     refresh, stored, expected
 ):
     scores = KnownScores(stored + 2, 0)
-    buffer = UncertaintyBuffer(stored, SHAPE, "cpu", scores, SELECTIONS["bottom"], refresh)
+    buffer = UncertaintyBuffer(stored, SHAPE, scorer=scores, selection=bottom_k, refresh=refresh)
     buffer.update(NO_MODEL, batch_of(range(stored), [0] * stored))
     buffer.update(NO_MODEL, batch_of([stored], [0]))
     assert len(scores.scored[0]) == stored + 1  # The first time, all samples are scored.
@@ -386,7 +393,7 @@ def test_a_refresh_scores_the_stated_share_rounded_up_or_the_stated_number_and_o
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 def test_an_image_moves_whole_whatever_its_shape(shape, layout):
     stream = torch.randint(0, 256, (60, *shape), dtype=torch.uint8).contiguous(memory_format=layout)
-    buffer = UncertaintyBuffer(9, shape, "cpu", RandomScores(0), SELECTIONS["bottom"])
+    buffer = random_scores(9, 0, shape)
     for start in range(0, 60, 5):
         labels, positions = np.arange(5) % 3, torch.arange(start, start + 5)
         buffer.update(NO_MODEL, Batch(stream[positions], torch.from_numpy(labels), labels, positions, 0))
@@ -398,8 +405,7 @@ def test_random_scores_redraw_memory_and_batch_alike():
     streams, often = 1500, np.zeros(10, dtype=np.int64)
     batches = batches_of([0] * 10, 5)
     for seed in range(streams):
-        buffer = UncertaintyBuffer(5, SHAPE, "cpu", RandomScores(seed), SELECTIONS["bottom"])
-        often[take_in(buffer, batches).positions.numpy()] += 1
+        often[take_in(random_scores(5, seed), batches).positions.numpy()] += 1
     assert uniform(often, streams, 5) > 0.001
 
 

@@ -182,7 +182,7 @@ class Annealed(UncertaintyBuffer):
     """Changes attributes of its base class."""
 
     def __init__(self, size, image_shape, device, seed):
-        super().__init__(size, image_shape, device, RandomScores(seed), bottom_k, seed=seed)
+        super().__init__(size, image_shape, device, seed, scorer=RandomScores(seed), selection=bottom_k)
 
     def update(self, model, batch):
         super().update(model, batch)

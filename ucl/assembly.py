@@ -194,17 +194,18 @@ def build_memory(
         graphs: whether a GPU repeats scoring passes from CUDA graphs.
     """
     seed = seed_for(config.seed, "memory")
+    arguments = size, shape, device, seed
     if path := config.user_objects.get("population"):
-        return user_objects.call("population", path, find_user_object("population", path), size, shape, device, seed)
+        return user_objects.call("population", path, find_user_object("population", path), *arguments)
     if config.population == "reservoir":
-        return ReservoirBuffer(size, shape, device, seed, inclusive=config.reservoir_index == "inclusive")
+        return ReservoirBuffer(*arguments, inclusive=config.reservoir_index == "inclusive")
     if config.population == "uncertainty":
-        scorer = build_scorer(config, device, graphs)
-        rule = SELECTIONS[config.selection]
-        return UncertaintyBuffer(size, shape, device, scorer, rule, config.refresh, config.smoothing, seed)
+        scorer, rule = build_scorer(config, device, graphs), SELECTIONS[config.selection]
+        options = {"refresh": config.refresh, "smoothing": config.smoothing}
+        return UncertaintyBuffer(*arguments, scorer=scorer, selection=rule, **options)
     if config.population == "class-balanced" and config.class_balancing == "redraw":
-        return UncertaintyBuffer(size, shape, device, RandomScores(seed), bottom_k, seed=seed)
-    return POLICIES[config.population](size, shape, device, seed)
+        return UncertaintyBuffer(*arguments, scorer=RandomScores(seed), selection=bottom_k)
+    return POLICIES[config.population](*arguments)
 
 
 def build_scorer(config: Config, device: torch.device | str = "cpu", graphs: bool = False) -> Scorer:

@@ -159,6 +159,7 @@ class Checkpoint(Listener):
 
 
 def _undeclared_attributes(part: Any) -> list[str]:
+    """The attributes of a memory or a method that a checkpoint would lose."""
     kind, base = type(part), _package_class(part)
     if kind is base or all(getattr(kind, name) is not getattr(base, name) for name in _STATE_METHODS):
         return []

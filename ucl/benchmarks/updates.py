@@ -38,7 +38,8 @@ def update_times(
     model = SlimResNet18(_CLASSES).to(device)
     work = {}
     for image_size, size in sizes:
-        memory = UncertaintyBuffer(size, (3, image_size, image_size), device, RandomScores(0), bottom_k, refresh=2)
+        shape = (3, image_size, image_size)
+        memory = UncertaintyBuffer(size, shape, device, scorer=RandomScores(0), selection=bottom_k, refresh=2)
         memory.update(model, _noise(np.arange(size) % _CLASSES, image_size, device))
         memory.update(model, _noise(np.arange(_CLASSES), image_size, device))  # scores every class for the first time
         batch = _noise(np.arange(10) % 2, image_size, device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -37,10 +38,8 @@ class CoresetBuffer(UncertaintyBuffer):
 
     _task: int | None = None  # the task of the current batch
 
-    def __init__(
-        self, size: int, image_shape: Sequence[int], device: torch.device | str = "cpu", seed: int = 0
-    ) -> None:
-        super().__init__(size, image_shape, device, self._measures, top_k, seed=seed)
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, scorer=self._measures, selection=top_k, **named)
 
     def update(self, model: Network, batch: Batch) -> None:
         self._task = batch.task

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -59,22 +60,14 @@ class FeatureBuffer(UncertaintyBuffer):
     candidates.
 
     Args:
-        size, image_shape, device, seed: see `Buffer`.
+        *arguments, **named: those of `Buffer`.
         rule: `herding`, `closest_to_mean`, or another function of the features (N, D) of a class's candidates.
     """
 
     _rule: Callable[[Tensor], Tensor]
 
-    def __init__(
-        self,
-        size: int,
-        image_shape: Sequence[int],
-        device: torch.device | str = "cpu",
-        seed: int = 0,
-        *,
-        rule: Callable[[Tensor], Tensor],
-    ) -> None:
-        super().__init__(size, image_shape, device, self._numbers, bottom_k, seed=seed)
+    def __init__(self, *arguments: Any, rule: Callable[[Tensor], Tensor], **named: Any) -> None:
+        super().__init__(*arguments, scorer=self._numbers, selection=bottom_k, **named)
         self._rule = rule
 
     def _numbers(self, model: Network, candidates: Sequence[Tensor], *_: object) -> list[Tensor]:

@@ -54,7 +54,7 @@ class UncertaintyBuffer(Buffer):
     if it replaces them; a run whose subclass does not define both methods starts again after a stop.
 
     Args:
-        size, image_shape, device, seed: see `Buffer`.
+        *arguments, **named: those of `Buffer`.
         scorer: a `Scorer`, or another function such as `Scoring`.
         selection: takes scores (N,) and k, and returns the k indices to keep; see `ucl.selection`.
         refresh: how many stored samples of a class are rescored per update, those with the oldest scores first: a
@@ -75,21 +75,19 @@ class UncertaintyBuffer(Buffer):
 
     def __init__(
         self,
-        size: int,
-        image_shape: Sequence[int],
-        device: torch.device | str,
+        *arguments: Any,
         scorer: Scoring,
         selection: Selection,
         refresh: float = 1.0,
         smoothing: float = 1.0,
-        seed: int = 0,
+        **named: Any,
     ) -> None:
         check_fields(refresh=refresh, smoothing=smoothing)
-        super().__init__(size, image_shape, device, seed)
+        super().__init__(*arguments, **named)
         self.scorer, self.selection, self.refresh, self.smoothing = scorer, selection, refresh, smoothing
         self._slots, self._has_scores = {}, set()
-        self._row = torch.arange(size, device=device)
-        self._age = torch.zeros(size, dtype=torch.int64, device=device)
+        self._row = torch.arange(self.size, device=self.device)
+        self._age = torch.zeros_like(self._row)
 
     def update(self, model: Network, batch: Batch) -> None:
         """Update the memory as the function UpdateMemory of Algorithm 1 does, but all classes at once.

@@ -50,7 +50,7 @@ class RunTests(Listener):
         stream: ClassIncrementalStream,
         buffer: Buffer | None,
         clock: Clock,
-        dtype: torch.dtype = torch.float32,
+        dtype: torch.dtype,
     ) -> None:
         self._config, self._model, self._stream, self._buffer, self._clock = config, model, stream, buffer, clock
         self._dtype = dtype if config.uses_scores else torch.float32
