@@ -274,7 +274,7 @@ def test_a_wrong_object_is_refused_in_one_line_that_names_it(run, field, name):
         (dict(population="resevoir"), "unknown population (your own goes by package.module:Buffer); did you mean"),
     ],
 )
-def test_what_does_not_fit_together_is_refused_before_the_run(run, fields, reported):
+def test_what_does_not_fit_together_is_refused_in_one_line(run, fields, reported):
     Path("wrong.py").write_text(WRONG)
     assert_refused(run(**{**BASE, **fields, "batch_size": 8}), reported)
 

@@ -29,7 +29,7 @@ class LossAwareBuffer(Buffer):
     An update that replaces samples waits for the device, because the host draws the slots by the losses.
     """
 
-    _replayed: tuple[int, ...] = ()  # slots that were drawn for the batch; no state, as `update` follows
+    _replayed: tuple[int, ...] = ()  # slots that were drawn for the batch; empty after its update
 
     def drawn_slots(self, n: int, exclude_task: int | None, draw: np.random.Generator) -> np.ndarray:
         slots = super().drawn_slots(n, exclude_task, draw)

@@ -145,7 +145,7 @@ class Evaluation:
         return True
 
     def restricted_to(self, counted_N: np.ndarray) -> Evaluation:
-        """The same test results, with only those test images that are True here, see `thinned_tests`."""
+        """The same results, of those test images only that are True in an array (N,), see `thinned_tests`."""
         restricted = copy.copy(self)
         restricted._counted_N = counted_N
         return restricted
