@@ -502,7 +502,9 @@ def test_memory_samples_have_a_picture_of_images_per_title():
 
 def test_scored_images_are_the_images_and_a_frame_marks_those_that_stay():
     images = pictures(5, channels=1)
-    figure = plots.scored_images(images, [0.1, 0.25, 0.5, 1, 20], stays=[True, False, True, False, False], columns=3)
+    figure = plots.scored_images(
+        images, [0.1, 0.25, 0.5, 1, 20], [*"abcde"], [True, False, True, False, False], columns=3
+    )
     drawn, empty = figure.axes[:5], figure.axes[5:]
     for image, ax in zip(images, drawn, strict=True):
         np.testing.assert_array_equal(ax.images[0].get_array(), image[..., 0])
@@ -510,7 +512,7 @@ def test_scored_images_are_the_images_and_a_frame_marks_those_that_stay():
     assert [ax.spines["left"].get_visible() for ax in drawn] == [True, False, True, False, False]
     assert [ax.images[0].get_alpha() is None for ax in drawn] == [True, False, True, False, False]
     assert len(empty) == 1 and not empty[0].axison
-    for ax in plots.scored_images(images[:2], [0, 1]).axes:  # without a decision
+    for ax in plots.scored_images(images[:2], [0, 1], "ab").axes:  # without a decision
         assert not ax.spines["left"].get_visible() and ax.images[0].get_alpha() is None
 
 

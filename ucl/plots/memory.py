@@ -19,7 +19,6 @@ from ucl.errors import InputError
 from ucl.plots.grouped import Records, by_label, mixed_arithmetic, names_of, same_but_for_seed
 from ucl.plots.images import Images, tiles
 from ucl.plots.style import COLORS, WIDTH, color, dash, legend, plain, shortened, styled
-from ucl.records import as_table
 
 _BINS = 30  # parts of a stream over which shares are computed: over single batches they would be noise
 
@@ -51,7 +50,7 @@ def memory_samples(images: Mapping[str, Images], columns: int = 10) -> Figure:
 def scored_images(
     images: np.ndarray,
     scores: Sequence[float],
-    names: Sequence[str] | None = None,
+    names: Sequence[str],
     stays: Sequence[bool] | None = None,
     columns: int = 10,
 ) -> Figure:
@@ -60,25 +59,21 @@ def scored_images(
     Args:
         images: (N, H, W, C), uint8, C = 1 or 3, N at least 1.
         scores: (N,), printed with three significant digits.
-        names: (N,), short, printed above the images; None prints nothing there.
+        names: (N,), short, printed above the images.
         stays: (N,), whether an image stays in memory; with None no image is framed or pale.
         columns: images per row.
     """
     columns = min(columns, len(images))
     rows = math.ceil(len(images) / columns)
-    size = (max(3.2, 0.55 * columns), rows * (0.8 if names is None else 1.0))
-    titles = None if names is None else shortened(names, 10)
-    figure, grid = plt.subplots(rows, columns, figsize=size, squeeze=False)
+    figure, grid = plt.subplots(rows, columns, figsize=(max(3.2, 0.55 * columns), rows), squeeze=False)
     for ax in grid.flat[len(images) :]:
         ax.set_axis_off()
-    for n, (ax, image) in enumerate(zip(grid.flat, images)):
-        leaves = stays is not None and not stays[n]
-        ax.imshow(image, cmap="gray", vmin=0, vmax=255, alpha=0.35 if leaves else None)
+    for n, (ax, image, score, name) in enumerate(zip(grid.flat, images, scores, shortened(names, 10))):
+        framed, pale = (False, False) if stays is None else (stays[n], not stays[n])
+        ax.imshow(image, cmap="gray", vmin=0, vmax=255, alpha=0.35 if pale else None)
         ax.set(xticks=[], yticks=[])
-        ax.set_xlabel(f"{scores[n]:.3g}", fontsize=7)
-        if titles is not None:
-            ax.set_title(titles[n], fontsize=7)
-        framed = stays is not None and stays[n]
+        ax.set_xlabel(f"{score:.3g}", fontsize=7)
+        ax.set_title(name, fontsize=7)
         ax.spines[:].set(visible=framed, color=COLORS["BI"], linewidth=2.5)
     return figure
 
@@ -93,15 +88,12 @@ def score_distributions(records: Records) -> Figure:
     images whose logits are not finite.
 
     Raises:
-        InputError: there are no records, none has a memory, or those of a method differ in more than the seed.
+        InputError: no record has a memory, or the records cannot share a picture.
     """
-    records = list(as_table(records)["record"])
-    without = sorted({record.config.label for record in records})
-    records = [record for record in records if record.memory]
-    if without and not records:
-        reason = f"there is nothing to draw: no run of {', '.join(without)} has a memory at the end; choose other runs"
+    records = [record for record in same_but_for_seed(records) if record.memory]
+    if not records:
+        reason = "there is nothing to draw: none of these runs has a memory at the end; choose other runs"
         raise InputError("", None, reason)
-    same_but_for_seed(records)
     figure, axes = plt.subplots(1, 2, sharey=True)
     for label, runs in by_label(records).items():
         for ax, column in zip(axes, ("confidence", "bregman_information")):
