@@ -22,11 +22,6 @@ from ucl.records import as_table
 from ucl.records.runs import count_range, without_failures
 
 
-def rescoring(refresh: float) -> str:
-    """The setting `refresh` in words, for titles and tables."""
-    return "everything rescored" if refresh == 1 else f"refresh={refresh:g}"
-
-
 def most_measured(runs: pd.DataFrame) -> pd.DataFrame:
     """The runs without scores and, per data set and memory size, the scored runs of one value of `refresh`.
 
@@ -122,7 +117,8 @@ def task_accuracy(records: Records) -> Figure:
         sns.heatmap(means, ax=ax, annot=len(tasks) <= 10, fmt=".0f", xticklabels=tasks, yticklabels=labels, **look)
         ax.tick_params(length=0, rotation=0)
         memory = "" if math.isnan(size) else f", memory {size:.0f}"
-        settings = {rescoring(record.config.refresh) for record in panel["record"] if record.config.uses_scores}
+        refreshes = {record.config.refresh for record in panel["record"] if record.config.uses_scores}
+        settings = ["everything rescored" if refresh == 1 else f"refresh={refresh:g}" for refresh in refreshes]
         n = f"n = {count_range(panel.groupby('label').size())}"
         ax.set_title(f"{plain(dataset)}{memory}\n{', '.join([*settings, n])}")
     figure.supxlabel("task, in the order of the stream", fontsize="medium")
