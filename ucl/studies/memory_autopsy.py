@@ -145,7 +145,7 @@ def kept_traits(records: pd.DataFrame, traits: pd.DataFrame, data: ImageDataset)
     reservoirs = {_stream_and_images(record) for record in with_memory if record.config.label == "ER"}
 
     @functools.cache
-    def moments(stream: Config) -> pd.Series:
+    def arrivals(stream: Config) -> pd.Series:
         """When each training image, by its position, comes within its task, from 0 (first) to nearly 1."""
         orders = [task.positions.numpy() for task in build_stream(stream, data)]
         return pd.concat([pd.Series(np.arange(len(order)) / len(order), order) for order in orders])
@@ -158,7 +158,7 @@ def kept_traits(records: pd.DataFrame, traits: pd.DataFrame, data: ImageDataset)
         held = images.loc[record.memory["position"]]
         fields = {"batch_size", "seed", *paper.STREAM} - {"memory_size"}
         stream = Config(**{name: getattr(config, name) for name in fields})
-        recent = (moments(stream).loc[held.index] >= 0.9).mean()
+        recent = (arrivals(stream).loc[held.index] >= 0.9).mean()
         row = (config.dataset_name, config.memory_size, config.label, paper.settings(config), config.seed, len(held))
         rows.append((*row, *held.groupby("label")[["easy", "typical", "agrees"]].mean().mean(), recent))
     names = ["dataset", "memory_size", "method", "settings", "seed", "n", *TRAITS]
