@@ -74,28 +74,25 @@ class ScoringPasses:
         _check_arguments(model, candidates)
         if self.batchnorm == "train" and model.has_running_statistics:
             return self._training_mode_logits(model, candidates, positions or [None] * len(candidates))
-        at_N = torch.cat(list(positions)) if len(positions) else None
-        return self._evaluation_mode_logits(model, torch.cat(list(candidates)), [len(c) for c in candidates], at_N)
-
-    def _evaluation_mode_logits(
-        self, model: Network, images_NCHW: Tensor, sizes: list[int], at_N: Tensor | None
-    ) -> Tensor:
-        """Logits of all classes at once; in evaluation mode, images do not affect each other."""
+        images_NCHW = torch.cat(list(candidates))  # In evaluation mode, images do not affect each other.
         if self.dropout_passes:
-            network = in_evaluation_mode(model, self.dtype, dropout=True)
-            with _seeded_dropout(model, self.generator, images_NCHW.device):
-                x_NCHW = network.normalize(images_NCHW)
-                if x_NCHW.device.type == "cpu":
-                    return torch.stack([network.logits(x_NCHW) for _ in range(self.dropout_passes)])
-                # All passes at once: on a GPU, launching a small operation costs more than computing it.
-                repeated = (torch.cat([x_NCHW[part]] * self.dropout_passes) for part in _parts(x_NCHW))
-                return torch.cat([network.logits(x).unflatten(0, (self.dropout_passes, -1)) for x in repeated], 1)
-        logits_of_draws = []
+            return self._dropout_logits(model, images_NCHW)
+        at_N = torch.cat(list(positions)) if len(positions) else None
         # A user's network may draw in evaluation mode, too, which would change the masks of training steps.
         with restored_draws(images_NCHW.device):
-            for parameters in self._draws(images_NCHW, sizes, at_N):
-                logits_of_draws.append(self._graphed(model, images_NCHW, *vars(parameters).values()))
-        return torch.cat(logits_of_draws)
+            draws = self._draws(images_NCHW, [len(c) for c in candidates], at_N)
+            return torch.cat([self._graphed(model, images_NCHW, *vars(parameters).values()) for parameters in draws])
+
+    def _dropout_logits(self, model: Network, images_NCHW: Tensor) -> Tensor:
+        """Logits (P, N, C) of dropout passes in evaluation mode."""
+        network = in_evaluation_mode(model, self.dtype, dropout=True)
+        with _seeded_dropout(model, self.generator, images_NCHW.device):
+            x_NCHW = network.normalize(images_NCHW)
+            if x_NCHW.device.type == "cpu":
+                return torch.stack([network.logits(x_NCHW) for _ in range(self.dropout_passes)])
+            # All passes at once: on a GPU, launching a small operation costs more than computing it.
+            repeated = (torch.cat([x_NCHW[part]] * self.dropout_passes) for part in _parts(x_NCHW))
+            return torch.cat([network.logits(x).unflatten(0, (self.dropout_passes, -1)) for x in repeated], 1)
 
     def _logits_of_draw(self, model: Network, images_NCHW: Tensor, *tensors: Tensor) -> Tensor:
         """Logits (P, N, C) of the views with these parameters; on a CPU, equal views of an image share a pass."""
@@ -117,7 +114,10 @@ class ScoringPasses:
     ) -> Tensor:
         """Logits of classes in their order; each view of a class is normalised by its own batch statistics."""
         network, logits_of_groups = in_training_mode(model, self.dtype), []
-        for images_NCHW, sizes, at_N in self._groups(network.joins_classes, model, candidates, positions):
+        # Several draws of the views, or of views and masks, are made class by class.
+        one_draw = self.dropout_passes > 0 or (self.n_draws == 1 and model.draws_nothing)
+        limit = images_at_once(1024, candidates[0].shape[-1]) if network.joins_classes and one_draw else 1
+        for images_NCHW, sizes, at_N in _groups(candidates, positions, limit):
             with _seeded_dropout(model, self.generator, images_NCHW.device):
                 if self.dropout_passes:
                     x_NCHW = model.normalize(images_NCHW)
@@ -131,19 +131,6 @@ class ScoringPasses:
                     logits_of_draws.append(network.logits(in_memory_PNHWC.permute(0, 1, 4, 2, 3), sizes))
                 logits_of_groups.append(torch.cat(logits_of_draws))
         return torch.cat(logits_of_groups, 1)
-
-    def _groups(
-        self, joined: bool, model: Network, candidates: Sequence[Tensor], positions: Sequence[Tensor | None]
-    ) -> Iterator[tuple[Tensor, list[int], Tensor | None]]:
-        """Images, sizes and positions of the classes whose passes are joined; otherwise, of one class at a time."""
-        classes = [(images, at_N) for images, at_N in zip(candidates, positions, strict=True) if len(images)]
-        # Several draws of the views, or of views and masks, are made class by class.
-        joined = joined and (self.dropout_passes > 0 or (self.n_draws == 1 and model.draws_nothing))
-        limit = images_at_once(1024, classes[0][0].shape[-1]) if joined else 1
-        ends = itertools.accumulate(len(images) for images, _ in classes)
-        for _, group in itertools.groupby(zip(classes, ends, strict=True), lambda item: item[1] // limit):
-            images, at = zip(*(of_class for of_class, _ in group), strict=True)
-            yield torch.cat(images), [len(x) for x in images], None if at[0] is None else torch.cat(at)
 
     def _view_inputs(self, model: Network, images_NCHW: Tensor, parameters: views.ViewParameters) -> Iterator[Tensor]:
         """Normalised views (P, n, C, H, W) of n images, chunk by chunk."""
@@ -167,6 +154,17 @@ class ScoringPasses:
             else:
                 class_N = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
                 yield views.draw(len(sizes), image_size, self.generator)[class_N].to(device)
+
+
+def _groups(
+    candidates: Sequence[Tensor], positions: Sequence[Tensor | None], limit: int
+) -> Iterator[tuple[Tensor, list[int], Tensor | None]]:
+    """Images, sizes and positions of classes with about `limit` images together, or of one class if it has more."""
+    classes = [(images, at_N) for images, at_N in zip(candidates, positions, strict=True) if len(images)]
+    ends = itertools.accumulate(len(images) for images, _ in classes)
+    for _, group in itertools.groupby(zip(classes, ends, strict=True), lambda item: item[1] // limit):
+        images, at = zip(*(of_class for of_class, _ in group), strict=True)
+        yield torch.cat(images), [len(x) for x in images], None if at[0] is None else torch.cat(at)
 
 
 def _parts(images_NCHW: Tensor) -> Iterator[slice]:
