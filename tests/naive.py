@@ -86,18 +86,27 @@ def published_views(size, mean):
     ]
 
 
+def torchvision_arguments(parameters, size):
+    """Arguments of torchvision's functions, from the matrices: angles, scales, translations, corners (N, 4, 2)."""
+    affine = parameters.affine.double() * size / 2
+    turn = affine[..., :2]
+    angles = torch.rad2deg(torch.atan2(turn[..., 0, 1], turn[..., 0, 0]))
+    scales = 1 / torch.linalg.vector_norm(turn[..., 0, :], dim=-1)
+    translations = -torch.linalg.solve(turn, affine[..., 2])
+    last = 1 - 2 / size  # the image's corners as torchvision names them, pixels 0 and size - 1, in grid coordinates
+    image_corners = torch.tensor([[-1, -1, 1], [last, -1, 1], [last, last, 1], [-1, last, 1]], dtype=torch.float64)
+    corners = image_corners @ torch.linalg.inv(parameters.homography.double()).mT
+    corners = corners[..., :2] / corners[..., 2:] + size / 2
+    torch.testing.assert_close(translations, translations.round(), atol=1e-3, rtol=0)
+    torch.testing.assert_close(corners, corners.round(), atol=1e-3, rtol=0)
+    return angles, scales, translations.round(), corners.round()
+
+
 def views_as_drawn(parameters, i, size, color):
     """The 12 views that `ucl.views.draw` drew for image i, as torchvision functions with fixed arguments."""
-    to_pixels = parameters.affine[i].double() * size / 2
-    turn, shift = to_pixels[..., :2], to_pixels[..., 2:]
-    angles = torch.rad2deg(torch.atan2(turn[:, 0, 1], turn[:, 0, 0])).tolist()
-    scale = 1 / turn[3, 0].norm().item()
-    translate = (-torch.linalg.solve(turn, shift))[3, :, 0].round().int().tolist()
+    angles, scales, translations, moved = (values[i] for values in torchvision_arguments(parameters, size))
     (left, top), (width, height) = parameters.crop[i].int().tolist()
     corners = [[0, 0], [size - 1, 0], [size - 1, size - 1], [0, size - 1]]
-    in_grid = torch.tensor([[2 * x / size - 1, 2 * y / size - 1, 1] for x, y in corners], dtype=torch.float64)
-    moved = torch.linalg.solve(parameters.homography[i].double(), in_grid.T).T
-    moved = (moved[:, :2] / moved[:, 2:] + size / 2).round().int().tolist()
     flip, turn_over, tilt, negate = (bool(flag) for flag in parameters.applied[i])
     color = torch.as_tensor(color).view(-1, 1, 1)
 
@@ -115,10 +124,10 @@ def views_as_drawn(parameters, i, size, color):
         *(cutout(hole) for hole in parameters.holes[i]),
         where(flip, tv.horizontal_flip),
         where(turn_over, tv.vertical_flip),
-        *(rotation(angle) for angle in angles[:3]),
+        *(rotation(angle) for angle in angles[:3].tolist()),
         lambda image: tv.adjust_brightness(image, parameters.brightness[i].item()),
-        where(tilt, lambda image: tv.perspective(image, corners, moved, fill=0)),
-        lambda image: tv.affine(image, angles[3], translate, scale, [0.0, 0.0]),
+        where(tilt, lambda image: tv.perspective(image, corners, moved.int().tolist(), fill=0)),
+        lambda image: tv.affine(image, angles[3].item(), translations[3].int().tolist(), scales[3].item(), [0.0, 0.0]),
         lambda image: tv.resized_crop(image, top, left, height, width, [size, size], antialias=True),
         where(negate, tv.invert),
     ]

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 
+import naive
 import numpy as np
 import pytest
 import torch
@@ -10,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import ks_2samp
 from torchvision import transforms
-from torchvision.transforms.v2 import functional as F
 
 from ucl import views
 from ucl.errors import InputError
@@ -31,48 +31,13 @@ def view(name, result):
     return result[VIEWS.index(name)]
 
 
-def torchvision_arguments(parameters, size):
-    """Arguments of torchvision's functions, from the matrices: angles, scales, translations, corners (N, 4, 2)."""
-    affine = parameters.affine.double() * size / 2
-    turn = affine[..., :2]
-    angles = torch.rad2deg(torch.atan2(turn[..., 0, 1], turn[..., 0, 0]))
-    scales = 1 / torch.linalg.vector_norm(turn[..., 0, :], dim=-1)
-    translations = -torch.linalg.solve(turn, affine[..., 2])
-    last = 1 - 2 / size  # the image's corners as torchvision names them, pixels 0 and size - 1, in grid coordinates
-    image_corners = torch.tensor([[-1, -1, 1], [last, -1, 1], [last, last, 1], [-1, last, 1]], dtype=torch.float64)
-    corners = image_corners @ torch.linalg.inv(parameters.homography.double()).mT
-    corners = corners[..., :2] / corners[..., 2:] + size / 2
-    torch.testing.assert_close(translations, translations.round(), atol=1e-3, rtol=0)
-    torch.testing.assert_close(corners, corners.round(), atol=1e-3, rtol=0)
-    return angles, scales, translations.round(), corners.round()
-
-
 def torchvision_views(images, parameters, fill):
     """The 12 views by torchvision's functions, one image and one view at a time."""
-    size = images.shape[-1]
-    angles, scales, translations, corners = torchvision_arguments(parameters, size)
-    image_corners = [[0, 0], [size - 1, 0], [size - 1, size - 1], [0, size - 1]]
-    result = []
-    for i, image in enumerate(images):
-        hflip, vflip, perspective, invert = parameters.applied[i].tolist()
-        (left, top), (width, height) = parameters.crop[i].int().tolist()
-        holes = parameters.holes[i].clamp(0, size).int().tolist()
-        result.append(
-            [
-                *(F.erase(image, y0, x0, y1 - y0, x1 - x0, fill[:, None, None]) for (x0, x1), (y0, y1) in holes),
-                F.hflip(image) if hflip else image,
-                F.vflip(image) if vflip else image,
-                *(F.rotate(image, -angle, fill=0) for angle in angles[i, :3].tolist()),
-                F.adjust_brightness(image, parameters.brightness[i].item()),
-                F.perspective(image, image_corners, corners[i].int().tolist(), fill=0) if perspective else image,
-                F.affine(
-                    image, angles[i, 3].item(), translations[i, 3].int().tolist(), scales[i, 3].item(), [0.0, 0.0]
-                ),
-                F.resized_crop(image, top, left, height, width, [size, size], antialias=True),
-                F.invert(image) if invert else image,
-            ]
-        )
-    return torch.stack([torch.stack(one_image) for one_image in result], 1)
+    by_image = [
+        torch.stack([view(image) for view in naive.views_as_drawn(parameters, i, images.shape[-1], fill)])
+        for i, image in enumerate(images)
+    ]
+    return torch.stack(by_image, 1)
 
 
 def on_a_tie(parameters, size):
@@ -112,7 +77,7 @@ def test_every_view_is_torchvisions(size, channels, normalised):
 def draws(n, size):
     """Every scalar that `draw` decides, n times each."""
     parameters = drawn(n, size)
-    angles, scales, translations, corners = torchvision_arguments(parameters, size)
+    angles, scales, translations, corners = naive.torchvision_arguments(parameters, size)
     assert (scales[:, :3] - 1).abs().max() < 1e-6 and not translations[:, :3].any()
     centres = parameters.holes.mean(-1)
     scalars = {f"rotation {d}": angles[:, k] for k, d in enumerate((10, 45, 90))}
