@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from ucl import user_objects
 from ucl.catalogue import is_user_object
@@ -18,6 +19,8 @@ from ucl.errors import InputError, one_line_with_type
 from ucl.machine.determinism import seeded_draws
 from ucl.models.network import Network, OwnNetwork
 from ucl.models.slim_resnet import MODELS
+
+_of_runs = WeakTensorKeyDictionary()  # weights and buffers of users' networks
 
 
 def new_network(
@@ -40,11 +43,10 @@ def new_network(
     network = OwnNetwork(made, model, *shape, mean, std)
     # A run may change weights with a gradient, and buffers.
     learnt = [*(weight for weight in made.parameters() if weight.requires_grad), *made.buffers()]
-    if any(getattr(values, "_is_of_a_run", False) for values in learnt):
+    if any(values in _of_runs for values in learnt):
         reason = "returned layers that it had returned before, which a run may have trained; make new ones"
         raise InputError("model", model, reason)
-    for values in learnt:
-        values._is_of_a_run = True
+    _of_runs.update(dict.fromkeys(learnt))
     return network
 
 
