@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from made_up import frame
-from test_tables import failed, record_of
+from test_tables import record_of
 
 import ucl
 from ucl import Config, InputError
@@ -14,6 +14,15 @@ from ucl import Config, InputError
 BI = Config(dataset="bloodcell", memory_size=40)
 RETAINED, BEST = [0.2, 0.35, 0.3], [0.9, 0.8, 0.95]
 THREE = [record_of(BI.replace(seed=s), kept, best) for s, (kept, best) in enumerate(zip(RETAINED, BEST, strict=True))]
+
+
+def failed(record, diverged_after=None):
+    """The same run with a network that diverged or collapsed."""
+    accuracy, recall = record.accuracy.copy(), np.zeros((2, 2))
+    recall[:, 0], recall[0, 1] = 1, np.nan  # always the class of the first task
+    if diverged_after is not None:
+        accuracy[diverged_after:] = recall[diverged_after:] = np.nan
+    return replace(record, accuracy=accuracy, class_recall=recall, diverged_after=diverged_after)
 
 
 def test_means_and_sample_deviations_are_numpys():

@@ -104,17 +104,6 @@ def test_a_mean_and_the_detectable_difference_are_those_of_numpy_and_scipy():
     assert dict(zip(printed["metric"], printed["mean"])) == {m: row[f"published_{m}"] for m in "AF"}
 
 
-def test_a_paired_difference_of_a_score_is_that_of_scipy():
-    one, other = runs("EN bottom", "bloodcell", 160, refresh=2), runs("CBR", "bloodcell", 160)
-    seeds = one.index.intersection(other.index)
-    cell = dict(dataset="bloodcell", memory_size=160, label="EN bottom", setting="refresh=2", comparator="CBR")
-    for metric in "AF":
-        row = one_row(full()["effects"], metric=metric, **cell)
-        bounds = stats.ttest_rel(one.loc[seeds, metric], other.loc[seeds, metric]).confidence_interval(0.95)
-        assert row["n"] == len(seeds) >= 5
-        assert (row["low"], row["high"]) == pytest.approx((bounds.low, bounds.high))
-
-
 @pytest.mark.parametrize(
     ("table", "name", "streams", "one", "other"),
     [

@@ -1,7 +1,6 @@
 """Tables: published numbers are in the right cells, measured ones agree with numpy, and files can be read back."""
 
 import re
-from dataclasses import replace
 
 import made_up
 import numpy as np
@@ -40,16 +39,6 @@ def test_measured_numbers_are_numpys_in_per_cent():
         assert row.loc[metric, "std"] == pytest.approx(100 * np.std(values, ddof=1))
         assert row.loc[metric, "difference"] == pytest.approx(100 * np.mean(values) - published)
     assert set(row["data"]) == {"aa"}
-
-
-def test_runs_with_another_setting_do_not_count():
-    others = [
-        BI.replace(seed=9, **c) for c in (dict(refresh=0.5), dict(view_draws="batch"), dict(lr=0.05), dict(n_tasks=2))
-    ]
-    records = frame(*THREE, *[record_of(c, kept=0.01) for c in others])
-    pd.testing.assert_frame_equal(
-        tables.with_published(records, "table3"), tables.with_published(frame(*THREE), "table3")
-    )
 
 
 def test_runs_with_further_fields_are_compared_on_request():
@@ -219,23 +208,3 @@ def test_runtimes_compare_methods_on_one_machine():
     assert list(table.loc["cpu", "milliseconds"]) == [2000.0, 2800.0, 6000.0]
     assert list(table.loc["cpu", "times_er"]) == pytest.approx([1.0, 1.4, 3.0])
     assert list(table.loc["cuda", "n"]) == [1, 0, 0] and table.loc[("cuda", "ER"), "milliseconds"] == 200.0
-
-
-# Runs that failed
-
-
-def failed(record, diverged_after=None):
-    """The same run with a network that diverged or collapsed."""
-    accuracy, recall = record.accuracy.copy(), np.zeros((2, 2))
-    recall[:, 0], recall[0, 1] = 1, np.nan  # always the class of the first task
-    if diverged_after is not None:
-        accuracy[diverged_after:] = recall[diverged_after:] = np.nan
-    return replace(record, accuracy=accuracy, class_recall=recall, diverged_after=diverged_after)
-
-
-def test_runs_that_failed_are_in_no_mean_and_are_counted():
-    one_less = frame(THREE[0], failed(THREE[1], diverged_after=1), THREE[2])
-    table = tables.with_published(one_less, "table3").query("dataset == 'bloodcell' and method == 'BI'")
-    a = table.query("metric == 'A' and memory_size == 40").iloc[0]
-    assert (a["n"], a["left_out"], a["mean"]) == (2, "1 diverged", pytest.approx(50.0))
-    assert "left_out" not in tables.with_published(frame(*THREE), "table3")

@@ -111,8 +111,9 @@ def gaps(records: pd.DataFrame, times: pd.DataFrame) -> pd.DataFrame:
         (`Config.label`), comparator ("CBR", `UNIFORM_SCORE` or `AT_EQUAL_SECONDS`), updates (the comparator's training
         steps per batch), metric and `ucl.evidence.effects.NUMBERS`.
     """
-    runs, updates = _runs(records), equal_seconds(milliseconds(times))
-    parts = []
+    tables = zip(POLICIES, measures(records, planned([0])), strict=True)
+    runs = {policy: table[table["seed"].isin(list(SEEDS))] for policy, table in tables}
+    updates, parts = equal_seconds(milliseconds(times)), []
     for policy, fields in POLICIES.items():
         others = [("CBR", "CBR", 1), (UNIFORM_SCORE, UNIFORM_SCORE, 1)]
         if policy in updates:
@@ -122,12 +123,6 @@ def gaps(records: pd.DataFrame, times: pd.DataFrame) -> pd.DataFrame:
                 named = {"policy": policy, "label": Config(**fields).label, "comparator": comparator}
                 parts.append(differences(runs[policy], runs[other]).assign(**named, updates=n_updates))
     return effects_by(joined(parts), ["policy", "label", "comparator", "updates"])
-
-
-def _runs(records: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """The measures of the runs of each policy that count, see `measures`."""
-    tables = zip(POLICIES, measures(records, planned([0])), strict=True)
-    return {policy: runs[runs["seed"].isin(list(SEEDS))] for policy, runs in tables}
 
 
 def benchmark_name(config: Config) -> str:

@@ -65,7 +65,7 @@ def tables(
     compared = full["comparisons"]
     by_name = {name: compared[compared["table"] == name] for name in comparisons.GROUPS}
     by_name["advice"] = by_name["advice"].query("metric == 'A'")
-    judged = full["hypotheses"]
+    judged = results.with_the_wider_interval(full["hypotheses"])
     is_decisive = judged["hypothesis"].str.startswith("D")
     decisive, planned = judged[is_decisive], judged[~is_decisive]
     standings = leaderboard.standings(records, csv("leaderboard_costs"))

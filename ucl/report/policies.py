@@ -67,10 +67,9 @@ def side_by_side(differences: pd.DataFrame, keys: Sequence[str], measures: Seque
     methods = differences["method"].map(leaderboard_name)
     named = differences.assign(cell=[with_interval(*row) for row in numbers], method=methods)
     wide = named.pivot(index=[*keys, "n"], columns="measure", values="cell").reindex(columns=measures)
-    in_order = wide.reset_index().rename_axis(columns=None)
-    rank = pd.Categorical(in_order["method"], method_order(methods)).codes
-    in_order = in_order.assign(rank=rank).sort_values("rank", kind="stable").drop(columns="rank")
-    return in_order.sort_values(["dataset", "memory_size"], kind="stable", ignore_index=True)
+    shown = wide.reset_index().rename_axis(columns=None)
+    shown = shown.sort_values("method", key=lambda names: names.map(method_order(methods).index), kind="stable")
+    return shown.sort_values(["dataset", "memory_size"], kind="stable", ignore_index=True)
 
 
 def methods() -> pd.DataFrame:

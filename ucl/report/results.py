@@ -15,7 +15,7 @@ from ucl.evidence import paper
 from ucl.evidence.claims import VERDICTS
 from ucl.evidence.effects import ALL_STREAMS, NUMBERS, PAIR, differences, effects_by, joined, n_exploratory, summary
 from ucl.evidence.hypotheses import PLANNED
-from ucl.evidence.run_measures import COMPARATORS, SETTINGS, measures, of_one_version
+from ucl.evidence.run_measures import COMPARATORS, SETTINGS, Comparison, measures, of_one_version, sides
 from ucl.evidence.table_formats import mean_and_std, signed, with_interval
 from ucl.evidence.tables import verdict
 from ucl.records import MEASURES, failures
@@ -62,13 +62,11 @@ def effects(records: pd.DataFrame) -> pd.DataFrame:
         pairs are of one kind of processor (same_processor) and of exploratory seeds (exploratory).
     """
     cells = list(itertools.product(reversed(COMPARATORS), paper.streams(), SETTINGS, PAPER_SCORES))
-    scored = [
-        Config(dataset=name, memory_size=size, score=score).replace(**SETTINGS[setting])
-        for _, (name, size), setting, score in cells
-    ]
-    others = [config.replace(**COMPARATORS[comparator]) for config, (comparator, *_) in zip(scored, cells, strict=True)]
-    parts, measured = [], (measures(records, scored), measures(records, others))
-    for (comparator, _, setting, score), runs, other in zip(cells, *measured, strict=True):
+    compared, parts = [], []
+    for comparator, stream, setting, score in cells:
+        config = Config(score=score, **SETTINGS[setting])
+        compared.append(Comparison("", config, config.replace(**COMPARATORS[comparator]), {stream: None}))
+    for (comparator, _, setting, score), (runs, other) in zip(cells, sides(records, compared), strict=True):
         pairs, together = differences(runs, other), differences(runs, other, ["A"], [*PAIR, "processor"])
         facts = {"same_processor": len(together), "exploratory": n_exploratory(pairs)}
         parts.append(pairs.assign(label=f"{score} bottom", setting=setting, comparator=comparator, **facts))
@@ -285,11 +283,17 @@ def claims(counts: pd.DataFrame) -> pd.DataFrame:
     return shown.sort_values(["claim", "settings"]).rename(columns=heads)
 
 
+def with_the_wider_interval(judged: pd.DataFrame) -> pd.DataFrame:
+    """Rows of `ucl.evidence.hypotheses.judged` whose low and high are those of the wider one of both intervals."""
+    low, high = judged[["low", "low_by_seed"]].min(axis=1), judged[["high", "high_by_seed"]].max(axis=1)
+    return judged.assign(low=low, high=high)
+
+
 def hypotheses(judged: pd.DataFrame) -> pd.DataFrame:
-    """The comparisons of `ucl.evidence.hypotheses.judged` over all streams, and on how many the interval excludes 0."""
+    """The comparisons over all streams, and on how many the interval excludes 0; see `with_the_wider_interval`."""
     names = ["hypothesis", "memory", "other_memory", "reading", "other_reading", "metric"]
     single = judged[judged["dataset"] != ALL_STREAMS].groupby(names)["excludes_0"].agg(["sum", "size"])
-    overall = with_the_wider_interval(judged[judged["dataset"] == ALL_STREAMS]).join(single, on=names)
+    overall = judged[judged["dataset"] == ALL_STREAMS].join(single, on=names)
     rows = [
         {
             "": row["hypothesis"],
@@ -308,17 +312,11 @@ def hypotheses(judged: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def with_the_wider_interval(judged: pd.DataFrame) -> pd.DataFrame:
-    """Rows of `ucl.evidence.hypotheses.judged` whose low and high are those of the wider one of both intervals."""
-    low, high = judged[["low", "low_by_seed"]].min(axis=1), judged[["high", "high_by_seed"]].max(axis=1)
-    return judged.assign(low=low, high=high)
-
-
 def decisive(judged: pd.DataFrame) -> pd.DataFrame:
-    """Differences of the decisive experiment as text, a row per stream and one over all; F is judged."""
+    """Differences of the decisive experiment, a row per stream and one over all; see `with_the_wider_interval`."""
     cell = ["hypothesis", "memory", "other_memory", "reading", "dataset", "memory_size"]
     rows = []
-    for _, group in with_the_wider_interval(judged).groupby(cell, sort=False, dropna=False):
+    for _, group in judged.groupby(cell, sort=False, dropna=False):
         of_metric = {row["metric"]: row for row in group.to_dict("records")}
         f = of_metric["F"]
         overall, incomplete = f["dataset"] == ALL_STREAMS, "incomplete" if f["n"] < f["planned"] else ""
