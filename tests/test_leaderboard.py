@@ -33,7 +33,7 @@ from ucl.report import policies
 from ucl.scorers import resolve
 
 ROOT = Path(__file__).resolve().parents[1]
-NO_TIMES = pd.DataFrame()
+NO_TIMES = pd.DataFrame(columns=["dataset", "memory_size", "method", "task", "whole_ms"])
 SOME = ["ER", "CBR", *(f"CBR, {n} updates" for n in UPDATES), "GSS", "LARS", "BI top", "BI bottom", UNIFORM_SCORE]
 TO_TIME = benchmark_names()
 CBR = {"CBR": 20.0, "CBR updates=2": 40.0, "CBR updates=4": 80.0, "CBR updates=8": 160.0}

@@ -56,9 +56,7 @@ def planned(seeds: Iterable[int] = SEEDS) -> list[Config]:
 
 def milliseconds(times: pd.DataFrame) -> dict[str, float]:
     """The milliseconds per batch of each policy that was timed; `times`: see `ucl.benchmarks.measure.benchmark`."""
-    if times.empty:
-        return {}
-    means = on_streams(times[times["task"].astype(str) == "mean"], [(DATASET, MEMORY_SIZE)])
+    means = on_streams(times[times["task"] == "mean"], [(DATASET, MEMORY_SIZE)])
     ms_by_name = dict(zip(means["method"], means["whole_ms"].astype(float), strict=True))
     names = {policy: benchmark_name(Config(**fields)) for policy, fields in POLICIES.items()}
     return {policy: ms_by_name[name] for policy, name in names.items() if name in ms_by_name}
