@@ -27,9 +27,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 COMPARATORS: dict[str, dict[str, Any]] = {name: WITHOUT_SCORE[name].fields for name in ("ER", "CBR")}
 
-TESTED = ("training", "displaced", "running")
-"""The readings of the table of networks: without scoring passes, with added ones, and as the run itself is tested."""
-
 
 def of_one_version(records: pd.DataFrame) -> pd.DataFrame:
     """For each data set, the records on the version of its images that most of its records were measured on.
