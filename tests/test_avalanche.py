@@ -210,6 +210,14 @@ def test_a_head_may_grow_and_classes_may_outnumber_the_memory(base):
         assert len(storage.buffer) == 3 == len(set(storage.buffer.targets)) + (n_classes == 2)
 
 
+def test_images_of_another_shape_are_refused(base):
+    model, storage = nn.Sequential(nn.Flatten(), nn.LazyLinear(4)), StoragePolicy(base.replace(memory_size=3))
+    images, labels = in_unit(8, size=8)
+    storage.post_adapt(SimpleNamespace(model=model), experience(images.expand(-1, 3, -1, -1), labels))
+    with pytest.raises(InputError):
+        storage.post_adapt(SimpleNamespace(model=model), experience(images, labels))
+
+
 def test_the_benchmark_has_the_batches_and_tests_of_the_stream(base):
     stream = build_stream(base, ucl.datasets.load(base.dataset))
     benchmark = benchmark_of(stream)

@@ -259,6 +259,14 @@ class Hidden(Fifo):
         self.n_seen += len(batch)
 
 
+class Slotted(Hidden):
+    __slots__ = ("count",)
+
+    def __init__(self, *given):
+        super().__init__(*given)
+        self.count = 0
+
+
 class HalfSaved(Hidden):
     """Saves its count and does not load it."""
 
@@ -285,6 +293,15 @@ class Rolls(Smoothed):
         self.augment = lambda images: images.roll(1, -1)
 
 
+def counted(logits_PNC):
+    """A function with an attribute."""
+    counted.calls += 1
+    return logits_PNC.mean((0, 2))
+
+
+counted.calls = 0
+
+
 class Tracker:
     """Its method is a score with a hidden state."""
 
@@ -303,9 +320,11 @@ class Powered(Growing):
 tracked, powered = Tracker().score, Powered()
 HIDDEN = {
     "attribute": (dict(population=f"{__name__}:Hidden"), "Hidden.count"),
+    "slot": (dict(population=f"{__name__}:Slotted"), "Slotted.count"),
     "saved, but not loaded": (dict(population=f"{__name__}:HalfSaved"), "HalfSaved.count"),
     "array": (dict(population=f"{__name__}:Array"), "state_dict"),
     "augmentation": (dict(method=f"{__name__}:Rolls"), "Rolls.augment"),
+    "attribute of a function": (dict(score=f"{__name__}:counted"), "score function"),
     "score": (dict(score=f"{__name__}:tracked"), "score method"),
     "score with arguments": (dict(score=f"{__name__}:powered(power=3)"), "score Powered"),
 }

@@ -99,6 +99,8 @@ class StoragePolicy(ExemplarsBuffer):
         if self.memory is None:
             self.memory = build_memory(self.config, self.max_size, images.shape[1:], device)
         memory = self.memory
+        if images.shape[1:] != memory.images.shape[1:]:
+            raise InputError("images", tuple(images.shape[1:]), f"those of before are {tuple(memory.images.shape[1:])}")
         before = memory.positions[: memory.n_stored].tolist()
         new = range(memory.n_seen, memory.n_seen + len(labels))
         batch = Batch(images, torch.from_numpy(labels).to(device), labels, torch.tensor(new, device=device), None)

@@ -147,13 +147,14 @@ class Checkpoint(Listener):
 
         A user's memory or method is resumed if its class defines `state_dict` and `load_state_dict`, or if it has no
         attributes but those that its base class of this package declares, and keeps. A score is resumed if it is a
-        function or has both methods.
+        function without attributes or has both methods.
         """
         users = (self._parts[name] for name in ("buffer", "method") if name in self._parts)
         hidden = [name for part in users for name in _undeclared_attributes(part)]
         score = getattr(getattr(self._parts.get("buffer"), "scorer", None), "score", None)
         function = score.func if isinstance(score, partial) else score
-        if score is None or inspect.isfunction(function) or all(hasattr(score, name) for name in _STATE_METHODS):
+        is_plain = inspect.isfunction(function) and vars(function).keys() <= {"__wrapped__"}
+        if score is None or is_plain or all(hasattr(score, name) for name in _STATE_METHODS):
             return hidden
         return [*hidden, f"the state of the score {type(function).__name__}"]
 
@@ -166,7 +167,8 @@ def _undeclared_attributes(part: Any) -> list[str]:
     declared = {name for cls in base.__mro__ for name in inspect.get_annotations(cls)}
     if isinstance(part, Method):  # It saves the augmentations that have state.
         declared |= {name for name in part.AUGMENTATIONS if hasattr(getattr(part, name), "load_state_dict")}
-    return [f"{kind.__name__}.{name}" for name in vars(part) if name not in declared]
+    slots = [name for cls in kind.__mro__ for name in vars(cls).get("__slots__", ())]
+    return [f"{kind.__name__}.{name}" for name in (*vars(part), *slots) if name not in declared]
 
 
 def _package_class(part: Any) -> type[Any]:
