@@ -226,10 +226,17 @@ def test_the_command_writes_tables(data, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(updates, "update_times", times)
     output = tmp_path / "new" / "speed"
     flags = f"--methods ER BI --memory-sizes 8 --dataset {data} --n-tasks 2 --repeats 1 --threads 1 --device cpu"
-    assert main(["benchmark", *flags.split(), "--precision", "float32", "--output", str(output)]) == 0
+    assert (
+        main(["benchmark", *flags.split(), "--jobs", "1", "2", "--precision", "float32", "--output", str(output)]) == 0
+    )
     printed = capsys.readouterr().out.splitlines()
     assert " ER " in printed[1] and " BI " in printed[2]
-    assert printed[-2:] == [f"{output}{name}.csv" for name in ("", "_updates")]
+    assert printed[-3:] == [f"{output}{name}.csv" for name in ("", "_updates", "_runs")]
+    runs = pd.read_csv(f"{output}_runs.csv")
+    assert runs[["method", "jobs"]].apply(tuple, axis=1).tolist() == [("ER", 1), ("BI", 1), ("ER", 2), ("BI", 2)]
+    np.testing.assert_allclose(runs["runs_per_hour"] * runs["seconds"], 3600 * runs["jobs"], rtol=1e-3)
+    assert (runs["seconds"] > runs["run_seconds"]).all() and (runs["batches"] == 6).all()
+    assert (runs["threads"] == 1).all()
     update_table = pd.read_csv(f"{output}_updates.csv")
     assert update_table[["image_size", "memory_size"]].apply(tuple, axis=1).tolist() == [(28, 20), (32, 40)]
     assert (update_table["update_ms"] > 0).all()
@@ -248,6 +255,11 @@ def test_fields_of_a_run_may_follow_the_name_of_a_method(data):
     mean = table[table["task"] == "mean"].set_index("method")
     assert mean.index.tolist() == names and mean["refresh"].tolist() == [1, 2, 1, 1]
     assert mean["candidates"].tolist() == [22, 14, 22, 0]
+
+
+def test_whole_runs_need_a_data_set(tmp_path, capsys):
+    assert main(["benchmark", "--jobs", "2", "--output", str(tmp_path / "speed")]) == 2
+    assert "--dataset" in capsys.readouterr().err and not list(tmp_path.iterdir())
 
 
 REFUSED = [

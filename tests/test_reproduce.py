@@ -37,19 +37,24 @@ def done(tmp_path_factory):
     folder = tmp_path_factory.mktemp("notebooks")
     good = notebook(
         folder / "good.ipynb",
-        "number = 1\noutput = None",
+        "number = 1\nlr = 0.1\noutput = None",
         "import matplotlib.pyplot as plt\nplt.plot([number, 2]);",
         "from tqdm.auto import tqdm\nfor _ in tqdm(range(number)):\n    pass",
         "print('doubled:', 2 * number)",
         "import os\nprint('threads:', os.environ['OMP_NUM_THREADS'], 'folder:', os.path.basename(os.getcwd()))",
     )
     bad = notebook(
-        folder / "bad.ipynb", "number = 1\noutput = None", "print('so far')", "raise ValueError(f'no {number}')"
+        folder / "bad.ipynb",
+        "number = 1\nlr = 0.1\noutput = None",
+        "print('so far')",
+        "raise ValueError(f'no {number}')",
     )
     before = torch.get_num_threads()
     torch.set_num_threads(6)
     try:
-        return reproduce([good, bad], {"number": 21, "output": "mine"}, folder / "pages", jobs=2), folder / "pages"
+        return reproduce(
+            [good, bad], {"number": 21, "lr": 1e-05, "output": "mine"}, folder / "pages", jobs=2
+        ), folder / "pages"
     finally:
         torch.set_num_threads(before)
 
@@ -67,7 +72,8 @@ def test_a_notebook_runs_with_its_parameters_in_its_folder_and_shares_the_thread
     text = (pages / "good.ipynb").read_text()
     assert "doubled: 42" in text and f"threads: 3 folder: {pages.parent.name}" in text
     parameters = nbformat.read(pages / "good.ipynb", as_version=4).metadata.papermill.parameters
-    assert parameters["number"] == 21 and (pages.parent / parameters["output"]).resolve() == Path("mine").resolve()
+    assert (parameters["number"], parameters["lr"]) == (21, 1e-05)
+    assert (pages.parent / parameters["output"]).resolve() == Path("mine").resolve()
 
 
 # Pages

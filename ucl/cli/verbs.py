@@ -16,7 +16,7 @@ import ucl
 from ucl.cli import printing, texts
 from ucl.cli.printing import as_typed, refuse
 from ucl.config import Config
-from ucl.errors import InputError
+from ucl.errors import MOST_AT_ONCE, InputError, whole_number
 from ucl.evidence.paper import GRIDS
 from ucl.fields import as_text, known_fields
 from ucl.machine.files import check_writable
@@ -234,8 +234,12 @@ def benchmark(options: argparse.Namespace) -> int:
     from ucl.records.record import processor_of
     from ucl.report.costs import by_part
 
-    others = ("command", "verb", "output", "data")
+    others = ("command", "verb", "output", "data", "jobs")
     given = {name: value for name, value in vars(options).items() if name not in others}
+    for n in options.jobs:
+        whole_number("jobs", n, 1, MOST_AT_ONCE)
+    if options.jobs and "dataset" not in given:
+        raise InputError("dataset", None, "whole runs need images: give --dataset with --jobs")
     table = measure.benchmark(**given, root=options.data)
     files = [f"{options.output}.csv", f"{options.output}_updates.csv"]
     table.to_csv(files[0], index=False, float_format="%.5g")
@@ -250,6 +254,12 @@ def benchmark(options: argparse.Namespace) -> int:
         "memory update without scoring:",
         times.round(2).to_string(index=False),
     ]
+    if options.jobs:
+        settings = {name: value for name, value in given.items() if name not in ("repeats", "threads")}
+        runs = measure.runs_per_hour(options.jobs, root=options.data, **settings)
+        files.append(f"{options.output}_runs.csv")
+        runs.to_csv(files[2], index=False, float_format="%.5g")
+        lines += ["whole runs:", runs.loc[:, :"dataset"].round(1).to_string(index=False)]
     print(*lines, *files, sep="\n")
     return 0
 

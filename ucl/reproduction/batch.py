@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import io
 import os
 import subprocess
 import sys
@@ -105,7 +105,7 @@ def _execute(path: Path, parameters: Mapping[str, Any], folder: Path, threads: i
     done, failed = folder / f"{path.stem}.ipynb", folder / f"{path.stem}.failed.ipynb"
     failed.unlink(missing_ok=True)
     command = [sys.executable, "-m", "papermill", str(path), str(failed), "--no-progress-bar", "--kernel", "python3"]
-    command += ["--parameters_yaml", json.dumps(given)]  # JSON is YAML
+    command += ["--parameters_yaml", _yaml(given)]
     env = {**os.environ, "OMP_NUM_THREADS": str(threads)}
     begin = time.perf_counter()
     ended = subprocess.run(command, cwd=path.parent, env=env, capture_output=True, text=True, errors="replace")
@@ -116,3 +116,13 @@ def _execute(path: Path, parameters: Mapping[str, Any], folder: Path, threads: i
         done.unlink(missing_ok=True)
     lines = ended.stderr.strip().splitlines() or ["stopped"]
     return Outcome(path.stem, seconds, lines[-1], failed)
+
+
+def _yaml(values: Mapping[str, Any]) -> str:
+    """Values in YAML 1.1, which papermill reads: there 1e-05 is a text, and 1.0e-05 a number."""
+    from ruamel.yaml import YAML
+
+    yaml, text = YAML(typ="safe", pure=True), io.StringIO()
+    yaml.version = (1, 1)
+    yaml.dump(dict(values), text)
+    return text.getvalue()
