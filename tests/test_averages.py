@@ -94,8 +94,8 @@ def test_runs_on_two_versions_of_the_images_have_two_rows_and_a_run_measured_twi
 
 def test_two_versions_of_a_score_are_never_averaged():
     mine = BI.replace(score="mine:score")
-    sources = ("", "0a", "0b")
-    records = frame(*[record_of(mine.replace(seed=s), kept=s / 4, source=h) for s, h in enumerate(sources)])
+    sources = {"source": "0a", "score_source": "0b", "other": ""}  # older records have a hash per object
+    records = frame(*[record_of(mine.replace(seed=s), **{n: h}) for s, (n, h) in enumerate(sources.items())])
     table = ucl.results(records)
     assert table[["source", "n"]].to_numpy().tolist() == [["", 1], ["0a", 1], ["0b", 1]] and "data" not in table
 

@@ -154,6 +154,7 @@ def test_settings_are_part_of_a_methods_name():
     [
         (("score=EN", "label=ER"), "first"),
         (("score=BI", "label=BI bottom"), "second"),
+        (("score=BI seed=0", "score=BI"), "second"),
         (("score=BI", "ER"), "second"),
         (("score=BI", "label=ER", ["Acc"]), "measure"),
     ],

@@ -28,8 +28,11 @@ class Buffer(ABC):
 
     Your own memory policy, for example one that keeps the last images of the stream (``population="mine:Fifo"``):
 
+        import numpy as np
+        from ucl.buffers import Buffer
+
         class Fifo(Buffer):
-            def update(self, model, batch):
+            def update(self, model, batch):  # a ucl.streams.Batch
                 n = self.store(batch)
                 rest = np.arange(n, len(batch))
                 self.replace((self.n_seen + rest) % self.size, batch, rest)

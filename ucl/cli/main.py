@@ -25,7 +25,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")  # The terminal's encoding may not have all characters.
     try:
         with _interrupted_by_signals():
-            options = parser().parse_args(arguments)
+            options, unknown = parser().parse_known_args(arguments)
+            if unknown:
+                options.verb.error(f"unknown: {' '.join(unknown)}")
             program, warnings.showwarning = options.verb.prog, show_note
             code: int = options.command(options)
             print(end="", flush=True)  # Python would do this at exit, where an error is not handled as below.

@@ -112,8 +112,9 @@ def progress(table: pd.DataFrame) -> str:
     n_missing = table["missing"].map(len)
     if n_missing.any():
         unknown = n_missing[table["seconds"].isna()].sum()
+        seconds = table["seconds"].sum() if unknown < n_missing.sum() else math.nan
         note = f", not counting {unknown} without an estimate" if unknown else ""
-        lines.append(f"the missing runs would take {_time(table['seconds'].sum())} here, one after another{note}")
+        lines.append(f"time of the missing runs here, one after another: {_time(seconds)}{note}")
     return "\n".join(lines)
 
 

@@ -153,7 +153,7 @@ def _records(options: argparse.Namespace) -> pd.DataFrame:
     """
     records = load_records(options.store)
     if records.empty:
-        raise InputError("store", options.store, "has no record; give a folder that ucl run or ucl sweep wrote to")
+        raise InputError("store", options.store, "has no record; give a folder in which a run has ended")
     return ucl.where(records, *options.where)
 
 

@@ -164,7 +164,8 @@ class Progress(Listener):
 
     def after_task(self, task: Task) -> None:
         accuracy_T = accuracy_so_far(self._evaluation.accuracy, self._evaluation.class_recall, self._balanced)
-        self._bar.set_postfix_str(f"A {decimal(100 * accuracy_T[task.number])} %")
+        if not np.isnan(accuracy_T[task.number]):
+            self._bar.set_postfix_str(f"A {decimal(100 * accuracy_T[task.number])} %")
 
 
 class FinalMemory(Listener):

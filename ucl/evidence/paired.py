@@ -53,8 +53,8 @@ def compare(
     for measure in measures:
         one_of("measure", measure, NAMES)
     sides = [one_method(records, text, name) for name, text in (("first", first), ("second", second))]
-    if set(sides[0].index) == set(sides[1].index):
-        raise InputError("second", second, f"selects the same runs as {first}; give two methods")
+    if set(sides[0].index) & set(sides[1].index):
+        raise InputError("second", second, f"selects runs that {first} selects, too; give two methods")
     labels = [paper.name_of(runs["record"].iloc[0].config) for runs in sides]
     if labels[0] == labels[1]:  # They differ only in the stream. The conditions that they do not share name them.
         parts = [filters.parts(text) for text in (first, second)]
@@ -76,7 +76,7 @@ def one_method(records: pd.DataFrame, text: str, name: str) -> pd.DataFrame:
     runs = latest(filters.where(records, text, name=name))
     if differing := varying(runs["record"], {*paper.STREAM, *FURTHER_TESTS, "fingerprint"}):
         field, values = next(iter(differing.items()))
-        advice = f"add a condition, such as {field}={listed(values[:1])}, or settings= (only defaults)"
+        advice = f'add a condition, such as "{text} {field}={listed(values[:1])}", or settings= (only defaults)'
         raise InputError(name, text, f"selects several methods, which differ in {in_words(differing)}; {advice}")
     return runs
 

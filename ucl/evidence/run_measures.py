@@ -104,9 +104,9 @@ def sides(records: pd.DataFrame, comparisons: Sequence[Comparison]) -> list[tupl
         experiments = [
             config.replace(dataset=dataset, memory_size=size)
             for comparison in comparisons
-            for config in (comparison.one, comparison.other)
+            for config, under in zip((comparison.one, comparison.other), comparison.readings, strict=True)
             for dataset, size in comparison.streams
-            if reading in comparison.readings
+            if under == reading
         ]
         tables = zip(experiments, measures(records, experiments, reading), strict=True)
         runs_by_experiment |= {(config.key, reading): runs for config, runs in tables}

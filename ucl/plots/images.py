@@ -31,7 +31,7 @@ def tiles(images: Images, columns: int, lines: int, side: int) -> np.ndarray:
     pitch = side + 2 * margin
     cells = np.full((lines * columns, pitch, pitch, 3), 255, np.uint8)
     for cell, image in zip(cells, images):
-        cell[margin:-margin, margin:-margin] = image
+        np.copyto(cell[margin:-margin, margin:-margin], image)  # Unlike an assignment, it refuses floats.
     in_lines = cells.reshape(lines, columns, pitch, pitch, 3).swapaxes(1, 2)
     return in_lines.reshape(lines * pitch, columns * pitch, 3)
 

@@ -223,7 +223,10 @@ class Record:
     @property
     def version(self) -> Version:
         """The versions of the images and of the user's objects that were measured."""
-        return Version(self.data["fingerprint"], self.environment.get("source", ""))
+        source = self.environment.get("source", "")
+        if not source:  # Older records have a hash per object, such as score_source.
+            source = "-".join(sorted({value for name, value in self.environment.items() if name.endswith("_source")}))
+        return Version(self.data["fingerprint"], source)
 
     @property
     def identity(self) -> tuple[str, Version]:

@@ -60,12 +60,15 @@ def from_yaml(text: str) -> Any:
     Raises:
         ValueError: the text is not valid YAML, or a mapping has a key twice; the message is one line.
     """
-    from ruamel.yaml import YAML, YAMLError
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
     try:
         return YAML(typ="safe", pure=True).load(text)
+    except MarkedYAMLError as error:
+        raise ValueError(f"line {error.problem_mark.line + 1}: {error.problem}") from None
     except YAMLError as error:
-        raise ValueError(one_line(error).replace(' in "<unicode string>",', " in")) from None
+        raise ValueError(one_line(error)) from None
 
 
 def _runs(grids: Iterable[Mapping[str, Any]]) -> list[Config]:
