@@ -1,6 +1,5 @@
 """An observed memory is that of the run, its scores are those of the scorer; pictures and controls show its tables."""
 
-import io
 
 import matplotlib
 
@@ -168,15 +167,10 @@ def test_a_memory_that_is_empty_until_a_task_ends_is_drawn_as_none(tiny):
 def test_each_control_changes_the_picture_and_leaves_no_figure_open(runs, data):
     shown = explorer(runs, data.train_images, data.classes)
     values = [min(moments(runs)), "entry", "MC", next(iter(labels(runs)))]
-    pictures = [pixels_of(shown.result)]
-    for control, value in zip(shown.children, values):
+    *controls, picture = shown.children
+    pictures = [picture.value]
+    for control, value in zip(controls, values, strict=True):
         control.value = value
-        pictures.append(pixels_of(shown.result))
+        pictures.append(picture.value)
     assert len(set(pictures)) == 5
     assert plt.get_fignums() == []
-
-
-def pixels_of(figure):
-    png = io.BytesIO()
-    figure.savefig(png)
-    return png.getvalue()

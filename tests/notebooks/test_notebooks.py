@@ -224,8 +224,6 @@ def execute(kernel, path, folder, **values):
 
 @each_notebook
 def test_a_notebook_runs_and_leaves_what_it_promises(path, tmp_path, tiny, kernel):
-    if path.stem == "what_a_memory_keeps" and "PYTEST_XDIST_WORKER" in os.environ:
-        pytest.skip("hangs after other notebooks of a worker, for an unknown reason; alone it ends in seconds")
     settings, promised = RUNS[path.stem]
     values = {name: str(tiny) if value == TINY else value for name, value in settings.items()}
     folder, figures, committed = tmp_path / "notebooks", tmp_path / "figures", path.read_bytes()

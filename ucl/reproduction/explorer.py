@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 
 from ucl.plots.held_images import QUANTITIES, held_images, labels, moments
 
@@ -22,22 +22,34 @@ def explorer(runs: Mapping[str, pd.DataFrame], images_NHWC: np.ndarray, classes:
         runs, images_NHWC, classes: see `held_images`.
 
     Returns:
-        An `ipywidgets.interactive` of moment, order, colour, class and picture; its `result` is the figure.
+        An `ipywidgets.VBox` of moment, order, colour, class and picture.
     """
     import ipywidgets
 
-    def draw(moment: int, order: str, colour: str, only: int | None) -> Figure:
-        figure = held_images(runs, images_NHWC, classes, moment, order, colour, only)
-        plt.close(figure)  # Otherwise the notebook would show it a second time.
-        return figure
+    def draw(_: Any = None) -> None:
+        chosen = (control.value for control in controls)
+        figure = held_images(runs, images_NHWC, classes, *chosen)
+        png = io.BytesIO()
+        figure.savefig(png, format="png")
+        plt.close(figure)
+        picture.value = png.getvalue()
 
     wide = {"width": "34em", "max_width": "100%"}
     options = [(name, batch) for batch, name in moments(runs).items()]
-    # The picture is drawn only when the slider is released: a picture for each step would keep the kernel busy.
-    moment = ipywidgets.SelectionSlider(options=options, value=options[-1][1], continuous_update=False, layout=wide)
     quantities = {name: column for column, name in QUANTITIES.items()}
-    order, colour = (ipywidgets.Dropdown(options=quantities, value="BI", layout=wide) for _ in range(2))
     of_class = {"all": None, **{str(classes[label]): label for label in labels(runs)}}
-    only = ipywidgets.Dropdown(options=of_class, description="class", layout=wide)
-    chosen = {"moment": moment, "order": order, "colour": colour, "only": only}
-    return ipywidgets.interactive(draw, {"auto_display": True}, **chosen)
+    controls = [
+        # The picture is drawn only when the slider is released: one for each step would keep the kernel busy.
+        ipywidgets.SelectionSlider(
+            description="moment", options=options, value=options[-1][1], continuous_update=False, layout=wide
+        ),
+        ipywidgets.Dropdown(description="order", options=quantities, value="BI", layout=wide),
+        ipywidgets.Dropdown(description="colour", options=quantities, value="BI", layout=wide),
+        ipywidgets.Dropdown(description="class", options=of_class, layout=wide),
+    ]
+    # An image instead of an output widget: nbclient can wait forever for a cell whose output widget it mirrors.
+    picture = ipywidgets.Image()
+    for control in controls:
+        control.observe(draw, "value")
+    draw()
+    return ipywidgets.VBox([*controls, picture])
