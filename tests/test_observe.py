@@ -1,6 +1,5 @@
 """An observed memory is that of the run, its scores are those of the scorer; pictures and controls show its tables."""
 
-
 import matplotlib
 
 matplotlib.use("Agg")

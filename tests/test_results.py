@@ -305,6 +305,15 @@ def test_whole_runs_have_the_times_of_their_records_and_the_papers_ratios_of_tot
     assert (er["times ER, paper"], cbr["times ER, paper"]) == (1, 60 / 42)
 
 
+def test_whole_runs_are_compared_with_er_on_one_machine():
+    er, cbr, bi = paper.grid("table4", seeds=[0])
+    runs = [record(config, seconds=seconds) for config, seconds in ((er, 12.0), (cbr, 16.0), (bi, 32.0))]
+    runs.append(record(cbr.replace(seed=1), seconds=3.0, environment={"device": "cuda"}))
+    table = costs.whole_runs(frame(*runs))
+    assert table["per batch [ms]"].tolist() == [2000.0, 2800.0, 6000.0, 200.0]
+    assert table["times ER"].tolist() == pytest.approx([1.0, 1.4, 3.0, np.nan], nan_ok=True)
+
+
 def test_times_by_part_are_the_means_over_the_stream_and_compared_with_er():
     tasks = [("ER", "1", 9.0, np.nan), ("ER", "mean", 8.0, np.nan), ("BI", "mean", 20.0, 0.58)]
     times = pd.DataFrame(tasks, columns=["method", "task", "whole_ms", "share_of_ceiling"])

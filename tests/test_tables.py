@@ -16,10 +16,10 @@ METHODS = ("ER", "CBR", "A-GEM", "LC", "MS", "RC", "EN", "RM", "MC", "BI")
 PUBLISHED = paper.published()
 
 
-def record_of(config, kept=0.25, best=0.9, last=0.75, seconds=12.0, date="2025-03-01", fingerprint="aa", **environment):
+def record_of(config, kept=0.25, best=0.9, last=0.75, fingerprint="aa", **environment):
     """A record of two tasks: A is the mean of `kept` and `last`, F is `best` minus `kept`."""
     accuracy = np.array([[best, np.nan], [kept, last]])
-    return made_up.record_of(config, accuracy, seconds, fingerprint, date, environment)
+    return made_up.record_of(config, accuracy, fingerprint=fingerprint, environment=environment)
 
 
 NOTHING = as_table([])
@@ -195,16 +195,3 @@ def test_any_table_can_be_saved(tmp_path):
     assert saved(named, tmp_path, "named")[".csv"].startswith(b"index,A\nBI,")
     assert saved(tables.layout(whole), tmp_path, "wide")[".md"].count(b"\n") == 22
     assert saved(ucl.results(NOTHING), tmp_path, "none")[".csv"].startswith(b"dataset,memory_size,label,settings,n,A")
-
-
-# Runtimes
-
-
-def test_runtimes_compare_methods_on_one_machine():
-    er, cbr, bi = paper.grid("table4", seeds=[0])
-    runs = [record_of(er, seconds=12.0), record_of(cbr, seconds=16.0), record_of(bi, seconds=32.0)]
-    runs.append(record_of(er.replace(seed=1), seconds=3.0, device="cuda"))
-    table = tables.runtimes(frame(*runs)).set_index(["device", "method"])
-    assert list(table.loc["cpu", "milliseconds"]) == [2000.0, 2800.0, 6000.0]
-    assert list(table.loc["cpu", "times_er"]) == pytest.approx([1.0, 1.4, 3.0])
-    assert list(table.loc["cuda", "n"]) == [1, 0, 0] and table.loc[("cuda", "ER"), "milliseconds"] == 200.0

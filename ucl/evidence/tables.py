@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from ucl.catalogue import method_and_selection
@@ -14,7 +13,7 @@ from ucl.evidence import paper
 from ucl.evidence.averages import METRICS, NOTES, averaged, without_empty_notes
 from ucl.evidence.run_measures import SETTINGS
 from ucl.evidence.table_formats import latex, markdown
-from ucl.records.runs import matching, without_failures
+from ucl.records.runs import matching
 
 NOTE = (
     "Last accuracy A (higher is better) and last forgetting F (lower is better) in per cent. Above: measured, mean ± "
@@ -136,31 +135,6 @@ def layout(table: pd.DataFrame) -> pd.DataFrame:
     wide.columns = wide.columns.map(lambda key: tuple(map(str, key)) if isinstance(key, tuple) else str(key))
     sizes = {str(size): f"M={size}" for size in table["memory_size"]}
     return wide.rename(columns=sizes, level="memory_size" if len(levels) > 1 else None).rename_axis(columns=levels)
-
-
-def runtimes(records: pd.DataFrame, **fields: Any) -> pd.DataFrame:
-    """The paper's Table 4 as measured, one row per machine and method.
-
-    Returns:
-        Columns device, processor, threads, method, n, milliseconds (per batch, for learning and memory, without
-        evaluation), seconds (of the whole run), times_er (milliseconds over those of ER) and published_times_er (of
-        the seconds of the whole run; the printed times per batch do not agree with them).
-    """
-    experiments = paper.grid("table4", seeds=[0], **fields)
-    runs = without_failures(matching(records, experiments))
-    machine, rows = ["device", "processor", "threads"], []
-    hosts = [record.environment.get("processor") for record in runs["record"]]
-    runs = runs.assign(processor=hosts)  # The column of a run on a GPU has the GPU.
-    for name, on_machine in runs.groupby(machine, dropna=False):
-        er = np.nan
-        for index, config in enumerate(experiments):
-            part = on_machine[on_machine["experiment"] == index]
-            ms, seconds = (part[column].mean() if len(part) else np.nan for column in ("seconds_per_batch", "seconds"))
-            er = ms if config.label == "ER" else er
-            published = paper.RUNTIMES[config.label][1] / paper.RUNTIMES["ER"][1]
-            rows.append((*name, config.label, len(part), 1000 * ms, seconds, ms / er, published))
-    times = ["milliseconds", "seconds", "times_er", "published_times_er"]
-    return pd.DataFrame(rows, columns=[*machine, "method", "n", *times])
 
 
 def save(table: pd.DataFrame, path: str | Path) -> Path:
