@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_streams import dataset, images_learnt, labels_learnt
+from test_streams import dataset, images_learnt, labels_learnt, stream_of
 
 import ucl
 from ucl.assembly import build_stream
-from ucl.streams import ClassIncrementalStream
 from ucl.streams.boundaries import blurry, disjoint_classes, gradual
 
 shares = st.sampled_from([0.0, 0.1, 0.3, 0.5, 0.75, 1.0]) | st.floats(0, 1)
@@ -139,7 +138,7 @@ kinds = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind["boundaries
 @kinds
 def test_every_image_of_the_clear_stream_is_in_the_other_one_once(kind):
     data = dataset([60, 50, 70, 80])
-    clear, other = (ClassIncrementalStream(data, 2, seed=4, **changes) for changes in ({}, kind))
+    clear, other = (stream_of(data, seed=4, **changes) for changes in ({}, kind))
     assert labels_learnt(other) == labels_learnt(clear)
     assert sum(len(task.labels) for task in other) == len(labels_learnt(other))
     assert other.class_order == clear.class_order
@@ -147,7 +146,7 @@ def test_every_image_of_the_clear_stream_is_in_the_other_one_once(kind):
         assert task.classes == clear_task.classes
         assert task.test_labels.tolist() == clear_task.test_labels.tolist()
         assert [len(batch) for batch in task] == [10] * (len(task.labels) // 10)
-    again, differs = (ClassIncrementalStream(data, 2, seed=seed, **kind) for seed in (4, 5))
+    again, differs = (stream_of(data, seed=seed, **kind) for seed in (4, 5))
     assert images_learnt(other) == images_learnt(again) != images_learnt(differs)
 
 
@@ -158,7 +157,7 @@ def test_every_image_of_the_clear_stream_is_in_the_other_one_once(kind):
 )
 def test_the_limits_of_blur_are_the_clear_stream(kind):
     data = dataset([60, 50, 70, 80])
-    clear, limit = (ClassIncrementalStream(data, 2, seed=4, **changes) for changes in ({}, kind))
+    clear, limit = (stream_of(data, seed=4, **changes) for changes in ({}, kind))
     assert images_learnt(limit) == images_learnt(clear)
 
 

@@ -5,10 +5,9 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from test_streams import dataset
+from test_streams import dataset, stream_of
 
 from ucl.evaluation import Evaluation
-from ucl.streams import ClassIncrementalStream
 
 
 def counted(evaluation, predicted):
@@ -20,7 +19,7 @@ def counted(evaluation, predicted):
 
 def domain_incremental(n_tasks=3, seed=0):
     """A stream whose tasks all have four classes, with different numbers of test images per class."""
-    stream = ClassIncrementalStream(dataset([40] * 4), n_tasks=1)
+    stream = stream_of(dataset([40] * 4), n_tasks=1)
     draw, (task,) = np.random.default_rng(seed), stream.tasks
     stream.tasks = []
     for number in range(n_tasks):

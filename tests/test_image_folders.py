@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from PIL import Image
 from torchvision.datasets import ImageFolder
 
+from ucl import Config
+from ucl.assembly import build_stream
 from ucl.errors import InputError
-from ucl.streams import ClassIncrementalStream, pixels
+from ucl.streams import pixels
 from ucl.streams.datasets import check, load
 from ucl.streams.held_out import held_out_patients
 from ucl.streams.image_dataset import SPLITS, ImageDataset
@@ -349,7 +351,8 @@ def dataset(classes, **changes):
 
 
 def learnt_and_held_out(data, validation, seed):
-    stream = ClassIncrementalStream(data, 1, validation=validation, batch_size=1, seed=seed)
+    config = Config(n_tasks=1, validation=validation, batch_size=1, model="slim_resnet18_groupnorm", seed=seed)
+    stream = build_stream(config, data)
     learnt = np.sort(np.concatenate([task.positions.numpy() for task in stream]))
     return learnt, np.setdiff1d(np.arange(len(data.train_labels)), learnt)
 

@@ -12,8 +12,8 @@ from torchvision.datasets import ImageFolder
 
 import ucl
 from ucl import Config, InputError, datasets
+from ucl.assembly import build_stream
 from ucl.streams import LazyImages, own_images, pixels
-from ucl.streams.class_incremental import ClassIncrementalStream
 
 LABELS = np.arange(40) % 4
 PATIENTS = np.arange(40) // 4  # with an image of each class
@@ -265,7 +265,7 @@ def test_large_images_stay_in_a_file_and_results_are_the_same(given, monkeypatch
         assert isinstance(mapped.train_images, np.memmap) and not isinstance(loaded.train_images, np.memmap)
         assert (mapped.fingerprint, mapped.mean, mapped.std) == (loaded.fingerprint, loaded.mean, loaded.std)
     assert large_grey.channels == 1
-    task = ClassIncrementalStream(large, n_tasks=2).tasks[0]
+    task = build_stream(Config(n_tasks=2), large).tasks[0]
     assert isinstance(task.images, LazyImages) and isinstance(task.test_images, LazyImages)
     assert ucl.run(config, device="cpu", progress=False).results == expected.results
     assert list((tmp_path / "data").iterdir()) == []  # the open file has no name

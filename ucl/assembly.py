@@ -80,24 +80,7 @@ def build_stream(
     config: Config, dataset: datasets.ImageDataset, device: torch.device | str = "cpu"
 ) -> ClassIncrementalStream:
     """The stream of a configuration."""
-    return ClassIncrementalStream(
-        dataset,
-        n_tasks=config.n_tasks,
-        class_order=config.class_order,
-        imbalance=config.imbalance,
-        validation=config.validation,
-        batch_size=config.batch_size,
-        seed=config.seed,
-        long_tailed_test=config.long_tailed_test,
-        evaluate_on=config.evaluate_on,
-        device=device,
-        boundaries=config.boundaries,
-        blur=config.blur,
-        disjoint=config.disjoint,
-        numbered=config.replay == "earlier",
-        joint=config.method == "joint",
-        tasks=config.tasks,
-    )
+    return ClassIncrementalStream(config, dataset, device)
 
 
 def build_model(config: Config, dataset: datasets.ImageDataset, device: torch.device | str = "cpu") -> Network:

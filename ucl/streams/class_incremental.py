@@ -17,9 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ucl.catalogue import BOUNDARIES
+from ucl.config import Config
 from ucl.errors import InputError, first_of
-from ucl.fields import check_fields, classes_in
+from ucl.fields import classes_in
 from ucl.machine.determinism import seed_for
 from ucl.streams.boundaries import blurry, disjoint_classes, gradual
 from ucl.streams.held_out import n_in_share, whole_patients
@@ -57,15 +57,12 @@ class ClassIncrementalStream:
     Class order, held-out images, boundaries and the order of the images have a generator each.
 
     Args:
+        config: its fields of the stream, the tests, the seed, `batch_size`, `replay` and `method` are used. With the
+            method "joint" the training images of all tasks are mixed: each task has as many images as before, but of
+            all classes; its classes and its test images stay the same. With `replay` "all" batches have no number of
+            their task.
         dataset: the images. Its validation set, if it has one, replaces the held-out images.
-        n_tasks, class_order, validation, batch_size, seed, evaluate_on, boundaries, blur, disjoint: see `Config`.
-        imbalance: see `long_tailed_counts`. Class sizes decrease along the class order, so earlier tasks are larger.
-        long_tailed_test: whether to thin the test classes too.
         device: device of the images and labels.
-        numbered: whether batches have the number of their task.
-        joint: whether the training images of all tasks are mixed. Each task then has as many images as before, but of
-            all classes; its classes and its test images stay the same.
-        tasks: see `Config`; explicit tasks replace `n_tasks` and `class_order`.
 
     Log messages name what is not learnt or not tested: more than a tenth of a task's images (level INFO), or a class
     (WARNING, which Python shows without any set-up).
@@ -76,75 +73,39 @@ class ClassIncrementalStream:
         disjoint: labels of the classes that come in one task only.
 
     Raises:
-        InputError: a value is unknown or out of range, see `Config`; there are fewer classes than tasks; an explicit
-            class order or explicit tasks do not have each class once; or a task has fewer images than a batch or no
-            test images.
+        InputError: there are fewer classes than tasks; an explicit class order or explicit tasks do not have each class
+            once; or a task has fewer images than a batch or no test images.
     """
 
-    def __init__(
-        self,
-        dataset: ImageDataset,
-        n_tasks: int = 5,
-        class_order: str = "seed",
-        imbalance: float = 1.0,
-        validation: float = 0.05,
-        batch_size: int = 10,
-        seed: int = 0,
-        long_tailed_test: bool = False,
-        evaluate_on: str = "test",
-        device: torch.device | str = "cpu",
-        boundaries: str = "clear",
-        blur: float | None = None,
-        disjoint: float = 0.5,
-        numbered: bool = True,
-        joint: bool = False,
-        tasks: str = "equal",
-    ) -> None:
-        check_fields(n_tasks=n_tasks, class_order=class_order, imbalance=imbalance, validation=validation)
-        check_fields(batch_size=batch_size, seed=seed, long_tailed_test=long_tailed_test, evaluate_on=evaluate_on)
-        check_fields(boundaries=boundaries, disjoint=disjoint, tasks=tasks)
-        blur = BOUNDARIES[boundaries].blur if blur is None else blur
-        check_fields(blur=blur)
-        n_classes = dataset.n_classes
-        if n_tasks > n_classes and tasks == "equal":
-            raise InputError("n_tasks", n_tasks, f"{dataset.name} has {n_classes} classes; give that or fewer")
-
+    def __init__(self, config: Config, dataset: ImageDataset, device: torch.device | str = "cpu") -> None:
         def draws(purpose: str) -> np.random.Generator:
-            return np.random.default_rng(seed_for(seed, purpose))
+            return np.random.default_rng(seed_for(config.seed, purpose))
 
+        n_classes = dataset.n_classes
         indices_of_class = [np.flatnonzero(dataset.train_labels == c) for c in range(n_classes)]
-        if tasks != "equal":
-            classes_of_task = _labels_in("tasks", tasks, dataset)
-        else:
-            if class_order == "seed":
-                order = draws("class order").permutation(n_classes)
-            elif class_order == "size":
-                order = np.argsort([-len(indices) for indices in indices_of_class], kind="stable")
-            else:
-                order = np.concatenate(_labels_in("class_order", class_order, dataset))
-            classes_of_task = [tuple(classes.tolist()) for classes in np.array_split(order, n_tasks)]
+        classes_of_task = _classes_of_task(config, dataset, indices_of_class, draws("class order"))
         self.class_order: tuple[int, ...] = tuple(c for classes in classes_of_task for c in classes)
 
-        share = 0.0 if dataset.val_images is not None else validation
+        share = 0.0 if dataset.val_images is not None else config.validation
         train, held_out = _hold_out(indices_of_class, share, dataset.train_patients, draws("validation"))
         self._validation = _Tests(dataset.train_images, dataset.train_labels, held_out)
         if dataset.val_images is not None and dataset.val_labels is not None:
             self._validation = _Tests(dataset.val_images, dataset.val_labels, np.arange(len(dataset.val_labels)))
         test_set = _Tests(dataset.test_images, dataset.test_labels, np.arange(len(dataset.test_labels)))
-        tested = test_set if evaluate_on == "test" else self._validation
+        tested = test_set if config.evaluate_on == "test" else self._validation
         test = [tested.of_classes([c]) for c in range(n_classes)]
-        train = thinned(train, self.class_order, imbalance)
-        if long_tailed_test:
-            test = thinned(test, self.class_order, imbalance)
+        train = thinned(train, self.class_order, config.imbalance)
+        if config.long_tailed_test:
+            test = thinned(test, self.class_order, config.imbalance)
 
         boundary_draws = draws("boundaries")
-        if boundaries == "blurry":
-            self.disjoint = disjoint_classes(classes_of_task, disjoint, boundary_draws)
-            positions_of_task = blurry(train, classes_of_task, self.disjoint, blur)
+        if config.boundaries == "blurry":
+            self.disjoint = disjoint_classes(classes_of_task, config.disjoint, boundary_draws)
+            positions_of_task = blurry(train, classes_of_task, self.disjoint, config.blur)
         else:
-            self.disjoint = frozenset(self.class_order if boundaries == "clear" else ())
+            self.disjoint = frozenset(self.class_order if config.boundaries == "clear" else ())
             positions_of_task = [np.concatenate([train[c] for c in classes]) for classes in classes_of_task]
-        if joint:
+        if config.method == "joint":
             ends = np.cumsum([len(positions) for positions in positions_of_task])[:-1]
             mixed = draws("joint training").permutation(np.concatenate(positions_of_task))
             positions_of_task = np.split(mixed, ends)
@@ -152,19 +113,19 @@ class ClassIncrementalStream:
             draws(f"batches of task {number}").permutation(positions)
             for number, positions in enumerate(positions_of_task)
         ]
-        if boundaries == "gradual":
-            positions_of_task = gradual(positions_of_task, blur, boundary_draws)
+        if config.boundaries == "gradual":
+            positions_of_task = gradual(positions_of_task, config.blur, boundary_draws)
 
         self.tasks: list[Task] = []
         for number, (classes, positions) in enumerate(zip(classes_of_task, positions_of_task, strict=True)):
-            if len(positions) < batch_size:
+            if len(positions) < config.batch_size:
                 reason = f"task {number + 1} of {dataset.name} has {len(positions)} training images"
-                raise InputError("batch_size", batch_size, f"{reason}; give that or less, or fewer tasks")
+                raise InputError("batch_size", config.batch_size, f"{reason}; give that or less, or fewer tasks")
             test_rows = np.concatenate([test[c] for c in classes])
             if not len(test_rows):
-                reason = f"task {number + 1} of {dataset.name} has no {evaluate_on} images"
+                reason = f"task {number + 1} of {dataset.name} has no {config.evaluate_on} images"
                 advice = "give a larger validation share, or images of every class to the test or validation set"
-                raise InputError("evaluate_on", evaluate_on, f"{reason}; {advice}")
+                raise InputError("evaluate_on", config.evaluate_on, f"{reason}; {advice}")
             labels = dataset.train_labels[positions]
             self.tasks.append(
                 Task(
@@ -176,8 +137,8 @@ class ClassIncrementalStream:
                     positions=torch.from_numpy(positions).to(device),
                     test_images=images_on(tested.images, test_rows, device),
                     test_labels=torch.from_numpy(tested.labels[test_rows]).to(device),
-                    batch_size=batch_size,
-                    numbered=numbered,
+                    batch_size=config.batch_size,
+                    numbered=config.replay == "earlier",
                 )
             )
         _log_left_out(self.tasks, dataset, [len(rows) for rows in test])
@@ -202,6 +163,24 @@ class ClassIncrementalStream:
         device = self.tasks[0].images.device
         rows_of_task = [self._validation.of_classes(task.classes) for task in self.tasks]
         return [(images_on(images, rows, device), torch.from_numpy(labels[rows]).to(device)) for rows in rows_of_task]
+
+
+def _classes_of_task(
+    config: Config, dataset: ImageDataset, indices_of_class: Sequence[np.ndarray], draw: np.random.Generator
+) -> list[tuple[int, ...]]:
+    """The labels of the classes of each task."""
+    if config.tasks != "equal":
+        return _labels_in("tasks", config.tasks, dataset)
+    n_classes = dataset.n_classes
+    if config.n_tasks > n_classes:
+        raise InputError("n_tasks", config.n_tasks, f"{dataset.name} has {n_classes} classes; give that or fewer")
+    if config.class_order == "seed":
+        order = draw.permutation(n_classes)
+    elif config.class_order == "size":
+        order = np.argsort([-len(indices) for indices in indices_of_class], kind="stable")
+    else:
+        order = np.concatenate(_labels_in("class_order", config.class_order, dataset))
+    return [tuple(classes.tolist()) for classes in np.array_split(order, config.n_tasks)]
 
 
 def _labels_in(field: str, text: str, dataset: ImageDataset) -> list[tuple[int, ...]]:
