@@ -21,9 +21,8 @@ from ucl.assembly import build_buffer, build_model, build_stream
 from ucl.config import Config
 from ucl.errors import InputError
 from ucl.evaluation import predictions
-from ucl.evaluation.run_tests import FinalMemory
+from ucl.evaluation.run_tests import FinalMemory, has_diverged
 from ucl.evidence.paper import PUBLISHED_CODE
-from ucl.listeners import has_diverged
 from ucl.machine.determinism import seed_for
 from ucl.methods import METHODS
 from ucl.models import MODELS, SlimResNet18, slim_resnet

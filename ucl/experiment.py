@@ -19,7 +19,7 @@ from ucl.config import Config
 from ucl.errors import InputError
 from ucl.evaluation.run_files import RunFiles
 from ucl.evaluation.run_tests import FinalMemory, Progress, RunTests
-from ucl.listeners import Checkpoint, Diverged, Divergence, Listeners
+from ucl.listeners import Checkpoint, Diverged, Listeners
 from ucl.machine.clock import Clock
 from ucl.machine.determinism import GlobalGenerators, default_modes, repeatable
 from ucl.machine.hardware import commit, environment, package_hash, resolve_device, scoring_dtype
@@ -83,8 +83,7 @@ def run(
         with progress_bar(stream.n_batches, config.label, progress) as bar:
             bar.update(tests.batches)
             shown = Progress(bar, tests.evaluation, config.balanced_accuracy)
-            last = [shown, files, saved, FinalMemory(config, model, buffer)]
-            listeners = Listeners([Divergence(model, buffer), tests, *last])
+            listeners = Listeners([tests, shown, files, saved, FinalMemory(config, model, buffer)])
             diverged_after = None
             try:
                 _learn(config, parts, n_learnt, listeners, clock)

@@ -12,11 +12,8 @@ from typing import Any
 
 import torch
 
-from ucl.buffers import Buffer
 from ucl.machine import checkpoints
 from ucl.methods import Method
-from ucl.models import Network
-from ucl.models.network import norms_of
 from ucl.streams import ClassIncrementalStream, Task
 
 _STATE_METHODS = ("state_dict", "load_state_dict")
@@ -61,31 +58,6 @@ class Listeners(list[Listener]):
 
     def finish(self) -> dict[str, Any]:
         return {name: value for listener in self for name, value in listener.finish().items()}
-
-
-class Divergence(Listener):
-    """Ends the run after a task with which the network has diverged."""
-
-    def __init__(self, model: Network, buffer: Buffer | None) -> None:
-        self._model, self._buffer = model, buffer
-
-    def after_task(self, task: Task) -> None:
-        if has_diverged(self._model, self._buffer):
-            raise Diverged(task)
-
-
-@torch.no_grad()
-def has_diverged(model: Network, buffer: Buffer | None) -> bool:
-    """Whether weights, BatchNorm statistics, or logits that the memory scored are NaN or infinite.
-
-    The check waits for the device, so a run makes it once per task.
-
-    Raises:
-        InputError: the logits are finite, but a score of the memory is NaN or infinite.
-    """
-    statistics = [values for norm in norms_of(model) for values in (norm.running_mean, norm.running_var)]
-    finite = torch.stack([values.isfinite().all() for values in [*model.parameters(), *statistics]])
-    return not finite.all() or (buffer is not None and not buffer.check())
 
 
 class Checkpoint(Listener):

@@ -23,9 +23,24 @@ from ucl.listeners import Diverged, Listener
 from ucl.machine.clock import Clock
 from ucl.machine.determinism import seed_for
 from ucl.models import Network
+from ucl.models.network import norms_of
 from ucl.records import Reading
 from ucl.records.measures import accuracy_so_far
 from ucl.streams import ClassIncrementalStream, Task
+
+
+@torch.no_grad()
+def has_diverged(model: Network, buffer: Buffer | None) -> bool:
+    """Whether weights, BatchNorm statistics, or logits that the memory scored are NaN or infinite.
+
+    The check waits for the device, so a run makes it once per task.
+
+    Raises:
+        InputError: the logits are finite, but a score of the memory is NaN or infinite.
+    """
+    statistics = [values for norm in norms_of(model) for values in (norm.running_mean, norm.running_var)]
+    finite = torch.stack([values.isfinite().all() for values in [*model.parameters(), *statistics]])
+    return not finite.all() or (buffer is not None and not buffer.check())
 
 
 class RunTests(Listener):
@@ -85,8 +100,11 @@ class RunTests(Listener):
         """Test the network with the statistics of `Config.test_batchnorm`, then in each reading.
 
         Raises:
-            Diverged: logits of the first test are NaN. A reading with such logits is left out of the record instead.
+            Diverged: the network has diverged, or logits of the first test are NaN. A reading with such logits is left
+                out of the record instead.
         """
+        if has_diverged(self._model, self._buffer):
+            raise Diverged(task)
         with self._clock("evaluation"):
             name = self._config.test_batchnorm
             tested = self._model if name == "running" else self._with_statistics(name, task)

@@ -14,7 +14,6 @@ import numpy as np
 from ucl.errors import first_of
 
 Patients = frozenset[str]
-_TRIES_PER_CLASS = 100  # A search without an end is worse than a refusal. Usually two per class are enough.
 
 
 def held_out(labels: np.ndarray, patients: np.ndarray | None) -> np.ndarray:
@@ -70,7 +69,7 @@ def held_out_patients(patients_of: Mapping[str, Patients]) -> Patients:
         patients_of: the patients of each class, by its name; a patient may be in several classes.
 
     Raises:
-        ValueError: a class has a single patient, or no split gives each class training and test images.
+        ValueError: a class has a single patient, or no split is found that gives each class training and test images.
     """
     if single := [name for name, patients in patients_of.items() if len(patients) == 1]:
         reason = f"only one patient of class {first_of(single)}; give 2 or more, for training and for testing"
@@ -86,26 +85,23 @@ def held_out_patients(patients_of: Mapping[str, Patients]) -> Patients:
 def _one_of_each(patients_of: Mapping[str, Patients]) -> tuple[Patients, Patients]:
     """A few test patients and a few training patients, so that each class has one of both.
 
-    A search through all possibilities, up to a limit. The next class is the one with the fewest choices, among classes
-    that have one of both already, if there are such.
+    The next class is the one with the fewest choices, among classes that have one of both already, if there are such.
+    It gets the patient with images of the most classes.
     """
     n_classes = Counter(patient for patients in patients_of.values() for patient in patients)
-    untried: list[tuple[Patients, Patients]] = [(frozenset(), frozenset())]
-    for _ in range(_TRIES_PER_CLASS * len(patients_of)):
-        if not untried:
-            break
-        test, train = untried.pop()
-        begun = {name: p for name, p in patients_of.items() if bool(p & test) != bool(p & train)}
-        new = {name: p for name, p in patients_of.items() if not p & (test | train)}
-        if not begun and not new:
+    test, train = Patients(), Patients()
+    while True:
+        begun = [patients for patients in patients_of.values() if bool(patients & test) != bool(patients & train)]
+        waiting = begun or [patients for patients in patients_of.values() if not patients & (test | train)]
+        if not waiting:
             return test, train
-        choices = {name: patients - test - train for name, patients in (begun or new).items()}
-        name = min(choices, key=lambda name: len(choices[name]))
-        for_training = bool(patients_of[name] & test)
-        for patient in sorted(choices[name], key=lambda patient: (-n_classes[patient], patient), reverse=True):
-            untried.append((test, train | {patient}) if for_training else (test | {patient}, train))
-    advice = "give more patients, and rename different patients that have the same name"
-    raise ValueError(f"found no split of the patients with all classes in both parts; {advice}")
+        patients = min(waiting, key=lambda patients: len(patients - test - train))
+        choices = sorted(patients - test - train)
+        if not choices:
+            advice = "give more patients, and rename different patients that have the same name"
+            raise ValueError(f"found no split of the patients with all classes in both parts; {advice}")
+        chosen = Patients({max(choices, key=lambda patient: n_classes[patient])})
+        test, train = (test, train | chosen) if patients & test else (test | chosen, train)
 
 
 def whole_patients(
