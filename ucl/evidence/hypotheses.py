@@ -15,7 +15,7 @@ import pandas as pd
 from ucl.catalogue import READINGS, UNIFORM
 from ucl.config import Config
 from ucl.evidence.effects import ALL_STREAMS, PAIR, Interval, Stream, by_stream, differences
-from ucl.evidence.run_measures import COMPARATORS, SETTINGS, Comparison, sides
+from ucl.evidence.run_measures import SETTINGS, Comparison, sides
 from ucl.records.runs import matching
 
 PLANNED: dict[str, dict[Stream, range]] = {
@@ -48,17 +48,19 @@ PLANNED: dict[str, dict[Stream, range]] = {
 """The seeds of each stream (data set and memory size), by group of runs."""
 MARGINS = {"F": 5.0, "A": 3.0}
 """Margins of equivalence in percentage points: the largest differences that count as none."""
-_MEMORIES: dict[str, dict[str, Any]] = {
-    **COMPARATORS,
-    "CBR redraw": {**COMPARATORS["CBR"], "class_balancing": "redraw"},
-    "BI bottom, published settings": {"score": "BI", **SETTINGS["published settings"]},
-    "EN bottom, refresh=2": {"score": "EN", **SETTINGS["refresh=2"]},
-    "BI bottom, refresh=2": {"score": "BI", **SETTINGS["refresh=2"]},
-    "uniform, refresh=2": {"score": UNIFORM, **SETTINGS["refresh=2"]},
-    "BI bottom": {"score": "BI"},
-    "EN bottom": {"score": "EN"},
-    "kept uniform": {"score": UNIFORM, "smoothing": 1e-9, **SETTINGS["refresh=2"]},
+MEMORIES: dict[str, Config] = {
+    "ER": Config(population="reservoir"),
+    "CBR": Config(population="class-balanced"),
+    "CBR redraw": Config(population="class-balanced", class_balancing="redraw"),
+    "BI bottom, published settings": Config(score="BI", **SETTINGS["published settings"]),
+    "EN bottom, refresh=2": Config(score="EN", refresh=2),
+    "BI bottom, refresh=2": Config(score="BI", refresh=2),
+    "uniform, refresh=2": Config(score=UNIFORM, refresh=2),  # Numbers are redrawn: mostly recent images are kept.
+    "BI bottom": Config(score="BI"),
+    "EN bottom": Config(score="EN"),
+    "kept uniform": Config(score=UNIFORM, refresh=2, smoothing=1e-9),  # Later numbers of an image have no weight.
 }
+"""The memories that are compared, by their names in the protocol; their streams do not matter."""
 
 
 class PlannedComparison(NamedTuple):
@@ -67,7 +69,7 @@ class PlannedComparison(NamedTuple):
     Attributes:
         hypothesis: such as "H1", see `figures/PROTOCOL.md`.
         runs: a key of `PLANNED`.
-        memory, other_memory: the names of both memories.
+        memory, other_memory: names in `MEMORIES`.
         reading, other_reading: the names of both readings; "running" is the test of the run itself.
         metric: of `ucl.records.MEASURES`.
         expected: "lower", "higher" or "as much"; "less" in the decisive experiment, which fails only above minus the
@@ -86,7 +88,7 @@ class PlannedComparison(NamedTuple):
     @property
     def comparison(self) -> Comparison:
         """The experiments, streams and readings."""
-        one, other = (Config(**_MEMORIES[name]) for name in (self.memory, self.other_memory))
+        one, other = (MEMORIES[name] for name in (self.memory, self.other_memory))
         readings = self.reading, self.other_reading
         return Comparison("", one, other, PLANNED[self.runs], readings, in_paper=one != other)
 
@@ -171,7 +173,7 @@ def _complete(records: pd.DataFrame) -> set[tuple[str, int, int]]:
     plans = [plan for plan in COMPARISONS if plan.runs == "everything rescored"]
     memories = {name for plan in plans for name in (plan.memory, plan.other_memory)}
     experiments = [
-        Config(dataset=dataset, memory_size=size, **_MEMORIES[name])
+        MEMORIES[name].replace(dataset=dataset, memory_size=size)
         for dataset, size in PLANNED["everything rescored"]
         for name in memories
     ]

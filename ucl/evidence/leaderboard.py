@@ -17,7 +17,7 @@ from ucl.catalogue import SCORES, UNIFORM, WITHOUT_SCORE, method_and_selection
 from ucl.config import Config
 from ucl.evidence.averages import averaged
 from ucl.evidence.effects import differences, effects_by, joined, on_streams
-from ucl.evidence.run_measures import COMPARATORS, measures, of_one_version
+from ucl.evidence.run_measures import measures, of_one_version
 from ucl.records.runs import matching
 
 DATASET, MEMORY_SIZE, SEEDS = "bloodcell", 40, range(5)
@@ -43,7 +43,7 @@ POLICIES: dict[str, dict[str, Any]] = {
     **{f"{name} bottom": row.fields for name, row in SCORES.items()},
     "BI top": {"score": "BI", "selection": "top"},
     UNIFORM_SCORE: {"score": UNIFORM},
-    **{with_updates(n): {**COMPARATORS["CBR"], "updates": n} for n in UPDATES},
+    **{with_updates(n): {**WITHOUT_SCORE["CBR"].fields, "updates": n} for n in UPDATES},
 }
 """The fields of `Config` of each policy, by its name; all others are at their defaults, the settings of the paper."""
 

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ucl.catalogue import WITHOUT_SCORE
 from ucl.config import Config, unique
 from ucl.evidence import paper
 from ucl.evidence.effects import PAIR, Stream, differences, effects_by
@@ -24,8 +23,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
     # With the complete test set, as the runs that they are compared with.
     "published settings": {**paper.PUBLISHED_CODE, "long_tailed_test": False},
 }
-
-COMPARATORS: dict[str, dict[str, Any]] = {name: WITHOUT_SCORE[name].fields for name in ("ER", "CBR")}
 
 
 def of_one_version(records: pd.DataFrame) -> pd.DataFrame:

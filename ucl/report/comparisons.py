@@ -12,21 +12,15 @@ from ucl.catalogue import PAPER_SCORES, UNIFORM
 from ucl.config import Config
 from ucl.evidence import paper
 from ucl.evidence.effects import by_stream, differences, estimable, streams_of
-from ucl.evidence.hypotheses import PLANNED
-from ucl.evidence.run_measures import COMPARATORS, SETTINGS, Comparison, Seeds, sides
+from ucl.evidence.hypotheses import MEMORIES, PLANNED
+from ucl.evidence.run_measures import Comparison, Seeds, sides
 from ucl.evidence.table_formats import signed, with_interval
 from ucl.records.runs import count_range
 
-PUBLISHED = SETTINGS["published settings"]
-ER, CBR = (Config(**COMPARATORS[name]) for name in ("ER", "CBR"))
-CBR_REDRAW = CBR.replace(class_balancing="redraw")
-BI, EN = Config(score="BI"), Config(score="EN")
-BI_PUBLISHED = BI.replace(**PUBLISHED)
-BI_REFRESH, EN_REFRESH = BI.replace(refresh=2), EN.replace(refresh=2)
-NEW_NUMBERS = Config(score=UNIFORM, refresh=2)
-"""A random number as the score, redrawn at each rescoring; its memories hold mostly recent images."""
-KEPT_NUMBERS = NEW_NUMBERS.replace(smoothing=1e-9)
-"""The same, but each image keeps its first number, as later ones have no weight."""
+ER, CBR, CBR_REDRAW, BI, EN = (MEMORIES[name] for name in ("ER", "CBR", "CBR redraw", "BI bottom", "EN bottom"))
+BI_PUBLISHED = MEMORIES["BI bottom, published settings"]
+BI_REFRESH, EN_REFRESH = MEMORIES["BI bottom, refresh=2"], MEMORIES["EN bottom, refresh=2"]
+NEW_NUMBERS, KEPT_NUMBERS = MEMORIES["uniform, refresh=2"], MEMORIES["kept uniform"]
 GROUPNORM = "slim_resnet18_groupnorm"
 """A network without running statistics, so that scoring passes cannot change what a test reads."""
 
@@ -53,7 +47,7 @@ FINDING = [
     Comparison(
         "uniform minus ER, both published settings",
         BI_PUBLISHED.replace(score=UNIFORM),
-        BI_PUBLISHED.replace(**COMPARATORS["ER"]),
+        BI_PUBLISHED.replace(population="reservoir"),
         BLOODCELL,
     ),
     Comparison(
@@ -124,7 +118,7 @@ SELECTIONS = [
         {
             "BI bottom": BI_PUBLISHED,
             "BI top": BI_PUBLISHED.replace(selection="top"),
-            "CBR redraw": BI_PUBLISHED.replace(**COMPARATORS["CBR"]),
+            "CBR redraw": BI_PUBLISHED.replace(population="class-balanced"),
         }.items(),
         2,
     )

@@ -9,25 +9,24 @@ from typing import Any
 
 import pandas as pd
 
-from ucl.catalogue import PAPER_SCORES, UNIFORM, method_and_selection
+from ucl.catalogue import PAPER_SCORES, UNIFORM, WITHOUT_SCORE, method_and_selection
 from ucl.config import Config
 from ucl.evidence import paper
 from ucl.evidence.claims import VERDICTS
 from ucl.evidence.effects import ALL_STREAMS, NUMBERS, PAIR, differences, effects_by, joined, n_exploratory, summary
 from ucl.evidence.hypotheses import PLANNED
-from ucl.evidence.run_measures import COMPARATORS, SETTINGS, Comparison, measures, of_one_version, sides
+from ucl.evidence.run_measures import SETTINGS, Comparison, measures, of_one_version, sides
 from ucl.evidence.table_formats import mean_and_std, signed, with_interval
 from ucl.evidence.tables import verdict
 from ucl.records import MEASURES, failures
-from ucl.report.comparisons import BI, GROUPNORM
+from ucl.report.comparisons import BI, CBR, EN, ER, GROUPNORM
 
 _METHODS: list[dict[str, Any]] = [
-    *COMPARATORS.values(),
-    {"method": "agem"},
-    {"method": "finetune"},
+    *(WITHOUT_SCORE[name].fields for name in ("ER", "CBR", "A-GEM", "Finetune")),
     *({"score": score, "selection": selection} for score in PAPER_SCORES for selection in ("bottom", "step", "top")),
 ]
-_BLOODCELL = BI.replace(dataset="bloodcell", memory_size=40)
+_STREAM: dict[str, Any] = {"dataset": "bloodcell", "memory_size": 40}
+_BLOODCELL = BI.replace(**_STREAM)
 _TRAINING = {name: paper.PUBLISHED_CODE[name] for name in ("scoring_batchnorm", "view_draws", "view_space")}
 CHOICES: dict[str, Config] = {
     "everything rescored, the paper's text": _BLOODCELL,
@@ -36,18 +35,18 @@ CHOICES: dict[str, Config] = {
     "BatchNorm in training mode while scoring": _BLOODCELL.replace(scoring_batchnorm="train"),
     "all three, as in the reference implementation": _BLOODCELL.replace(**_TRAINING),
     "all three, a random number as the score": _BLOODCELL.replace(score=UNIFORM, **_TRAINING),
-    "no scoring: ER": _BLOODCELL.replace(**COMPARATORS["ER"]),
+    "no scoring: ER": ER.replace(**_STREAM),
 }
 """BI with bottom-k on BloodCell with one choice of the reference implementation at a time."""
 WITHOUT_BATCHNORM: dict[str, Config] = {
-    name: _BLOODCELL.replace(model=GROUPNORM, **fields)
-    for name, fields in {
-        "CBR": COMPARATORS["CBR"],
-        "ER": COMPARATORS["ER"],
-        "uniform": {"score": UNIFORM},
-        "EN bottom": {"score": "EN"},
-        "BI bottom": {},
-        "BI top": {"selection": "top"},
+    name: config.replace(model=GROUPNORM, **_STREAM)
+    for name, config in {
+        "CBR": CBR,
+        "ER": ER,
+        "uniform": Config(score=UNIFORM),
+        "EN bottom": EN,
+        "BI bottom": BI,
+        "BI top": BI.replace(selection="top"),
     }.items()
 }
 """Memories of a network without running statistics."""
@@ -61,11 +60,11 @@ def effects(records: pd.DataFrame) -> pd.DataFrame:
         memory_size, label, setting, comparator, metric, `NUMBERS`, published (the paper's difference), and how many
         pairs are of one kind of processor (same_processor) and of exploratory seeds (exploratory).
     """
-    cells = list(itertools.product(reversed(COMPARATORS), paper.streams(), SETTINGS, PAPER_SCORES))
+    cells = list(itertools.product(("CBR", "ER"), paper.streams(), SETTINGS, PAPER_SCORES))
     compared, parts = [], []
     for comparator, stream, setting, score in cells:
         config = Config(score=score, **SETTINGS[setting])
-        compared.append(Comparison("", config, config.replace(**COMPARATORS[comparator]), {stream: None}))
+        compared.append(Comparison("", config, config.replace(**WITHOUT_SCORE[comparator].fields), {stream: None}))
     for (comparator, _, setting, score), (runs, other) in zip(cells, sides(records, compared), strict=True):
         pairs, together = differences(runs, other), differences(runs, other, ["A"], [*PAIR, "processor"])
         facts = {"same_processor": len(together), "exploratory": n_exploratory(pairs)}
@@ -230,7 +229,7 @@ def projections(records: pd.DataFrame) -> pd.DataFrame:
     methods: dict[str, dict[str, Any]] = {
         "A-GEM": {"method": "agem"},
         "A-GEM, `projected=replay`": {"method": "agem", "projected": "replay"},
-        "ER": COMPARATORS["ER"],
+        "ER": {"population": "reservoir"},
     }
     rows = []
     for stream in (("bloodcell", 40), ("cifar10", 500), ("cifar100", 1000)):
