@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import io
+import json
 import os
 import subprocess
 import sys
@@ -21,6 +21,7 @@ from ucl.errors import MOST_AT_ONCE, InputError, one_of, whole_number
 from ucl.reproduction.pages import Outcome, write_index, write_page
 
 _FOLDERS = ("store", "output")  # parameters of notebooks
+_PAPERMILL = "import json, sys, papermill; papermill.execute_notebook(**json.loads(sys.argv[1]))"
 
 
 def notebooks_folder() -> Path:
@@ -104,8 +105,8 @@ def _execute(path: Path, parameters: Mapping[str, Any], folder: Path, threads: i
     # A notebook is complete if its name is `done`; one that is stopped leaves the earlier result.
     done, failed = folder / f"{path.stem}.ipynb", folder / f"{path.stem}.failed.ipynb"
     failed.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "papermill", str(path), str(failed), "--no-progress-bar", "--kernel", "python3"]
-    command += ["--parameters_yaml", _yaml(given)]
+    call = dict(input_path=str(path), output_path=str(failed), parameters=given)
+    command = [sys.executable, "-c", _PAPERMILL, json.dumps(call | dict(kernel_name="python3", progress_bar=False))]
     env = {**os.environ, "OMP_NUM_THREADS": str(threads)}
     begin = time.perf_counter()
     ended = subprocess.run(command, cwd=path.parent, env=env, capture_output=True, text=True, errors="replace")
@@ -116,13 +117,3 @@ def _execute(path: Path, parameters: Mapping[str, Any], folder: Path, threads: i
         done.unlink(missing_ok=True)
     lines = ended.stderr.strip().splitlines() or ["stopped"]
     return Outcome(path.stem, seconds, lines[-1], failed)
-
-
-def _yaml(values: Mapping[str, Any]) -> str:
-    """Values in YAML 1.1, which papermill reads: there 1e-05 is a text, and 1.0e-05 a number."""
-    from ruamel.yaml import YAML
-
-    yaml, text = YAML(typ="safe", pure=True), io.StringIO()
-    yaml.version = (1, 1)
-    yaml.dump(dict(values), text)
-    return text.getvalue()
