@@ -64,7 +64,7 @@ def held_images(
         images_NHWC: the training images of the data set, uint8, C = 1 or 3.
         classes: names of the labels.
         moment: a key of `moments`.
-        order_by, color_by: keys of `QUANTITIES`.
+        order_by, color_by: keys of `QUANTITIES` that all tables have as columns.
         only: the label of the only class to show; None shows the classes that have entered a memory by then.
     """
     shown = [label for label, batch in labels(runs).items() if batch <= moment] if only is None else [only]

@@ -36,7 +36,8 @@ def explorer(runs: Mapping[str, pd.DataFrame], images_NHWC: np.ndarray, classes:
 
     wide = {"width": "34em", "max_width": "100%"}
     options = [(name, batch) for batch, name in moments(runs).items()]
-    quantities = {name: column for column, name in QUANTITIES.items()}
+    columns = set.intersection(*(set(table) for table in runs.values()))
+    quantities = {name: column for column, name in QUANTITIES.items() if column in columns}
     of_class = {"all": None, **{str(classes[label]): label for label in labels(runs)}}
     controls = [
         # The picture is drawn only when the slider is released: one for each step would keep the kernel busy.

@@ -2,13 +2,12 @@
 
 A run is repeated and its memory is observed after each batch. In the middle and at the end of each task, each
 stored image is scored by the network of that moment, with BatchNorm in evaluation mode, in float32. An image gets
-the same 12 views at each moment and in each run, so its score changes only with the network. MC scores 20 dropout
-passes; a network without dropout gets dropout of rate 0.3 for these passes only.
+the same 12 views at each moment and in each run, so its score changes only with the network. MC, which only networks
+with dropout have, scores 20 dropout passes.
 """
 
 from __future__ import annotations
 
-import copy
 import math
 from collections import Counter
 from collections.abc import Mapping
@@ -17,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ucl import scorers
 from ucl.assembly import assemble
@@ -33,8 +32,6 @@ from ucl.models import Network
 from ucl.scorers import ScoringPasses
 from ucl.streams import datasets
 from ucl.studies.steps import steps
-
-_DROPOUT = 0.3  # the default rate of runs whose score is MC
 
 
 class Observed(NamedTuple):
@@ -128,8 +125,7 @@ def scores_of(model: Network, images_NCHW: Tensor, positions_N: Tensor, seed: in
         seed: of the views.
 
     Returns:
-        (N,) values by the name of the score; NaN if the score is not finite. MC is missing for a user's network
-        without a dropout layer.
+        (N,) values by the name of the score; NaN if the score is not finite. MC is there if the network has dropout.
     """
 
     def passes(dropout_passes: int = 0) -> ScoringPasses:
@@ -140,20 +136,9 @@ def scores_of(model: Network, images_NCHW: Tensor, positions_N: Tensor, seed: in
     scores: dict[str, Tensor] = {}
     with seeded_draws(seed_for(seed, "explored scores"), images_NCHW.device):
         logits_PNC = passes().logits(model, [images_NCHW], [positions_N])
-        with_dropout = model if model.dropout_rate else _with_dropout(model)
         for name, row in SCORES.items():
             if not row.dropout_passes:
                 scores[name] = scorers.SCORES[name](logits_PNC)
-            elif with_dropout is not None:
-                scores[name] = scorers.SCORES[name](passes(DROPOUT_PASSES).logits(with_dropout, [images_NCHW]))
+            elif model.dropout_rate:
+                scores[name] = scorers.SCORES[name](passes(DROPOUT_PASSES).logits(model, [images_NCHW]))
     return {name: values.masked_fill(~values.isfinite(), math.nan).cpu().numpy() for name, values in scores.items()}
-
-
-def _with_dropout(model: Network) -> Network | None:
-    """A copy of a network without dropout, with rate `_DROPOUT` in its dropout layers; None if it has no such layer."""
-    model = copy.deepcopy(model)
-    layers = [layer for layer in model.modules() if isinstance(layer, nn.Dropout)]
-    for layer in layers:
-        layer.p = _DROPOUT
-    model.dropout_rate = _DROPOUT
-    return model if layers else None
