@@ -101,21 +101,21 @@ def small_networks(narrow):
         yield
 
 
-def bands(n):
-    """Noisy grey squares (n, 28, 28) whose bright band shows the class, and labels that cycle through four classes."""
-    labels = np.arange(n) % 4
+def bands(n, n_classes=4):
+    """Noisy grey squares (n, 28, 28) whose bright band shows the class, and labels that cycle through the classes."""
+    labels, height = np.arange(n) % n_classes, 28 // n_classes
     images = np.random.default_rng(n).integers(0, 100, (n, 28, 28))
     for image, label in zip(images, labels, strict=True):
-        image[7 * label : 7 * label + 7] += 150
+        image[height * label : height * (label + 1)] += 150
     return images.astype(np.uint8), labels
 
 
-def save_bands(path, without=(), train=48, test=24):
-    """Write such squares as an .npz in MedMNIST's layout, except the arrays in `without`; returns the path."""
+def save_bands(path, n_classes=4, **sizes):
+    """Write such squares as an .npz in MedMNIST's layout, by default 48 for training and 24 tests; returns the path."""
     arrays = {}
-    for split, n in (("train", train), ("test", test)):
-        arrays[f"{split}_images"], arrays[f"{split}_labels"] = bands(n)
-    np.savez(path, **{name: array for name, array in arrays.items() if name not in without})
+    for split, n in {"train": 48, "test": 24, **sizes}.items():
+        arrays[f"{split}_images"], arrays[f"{split}_labels"] = bands(n, n_classes)
+    np.savez(path, **arrays)
     return path
 
 

@@ -48,12 +48,6 @@ def test_the_first_task_of_joint_training_has_images_of_all_classes(images):
     assert len(set(first["joint"].host_labels)) == 4
 
 
-def test_classes_come_by_size_or_in_an_order_of_the_seed(images):
-    assert build_stream(config(class_order="size"), images).class_order == (2, 1, 3, 0)
-    orders = {build_stream(config(class_order="seed", seed=seed), images).class_order for seed in range(8)}
-    assert len(orders) > 4
-
-
 @pytest.mark.parametrize("share, expected", [(0.0, 0), (0.5, 2), (1.0, 4)])
 def test_a_blurry_stream_has_as_many_disjoint_classes_as_configured(images, share, expected):
     stream = build_stream(config(boundaries="blurry", blur=0.5, disjoint=share), images)

@@ -12,6 +12,7 @@ from functools import cache, partial
 import numpy as np
 import pytest
 import torch
+from conftest import save_bands
 from own_objects import Counting, Fifo, Growing, Smoothed, growing
 
 import ucl
@@ -54,16 +55,7 @@ class Killed(BaseException):
 @pytest.fixture(scope="module")
 def base(tmp_path_factory):
     """Nine batches of five in three tasks; the memory is full after two."""
-    draw = np.random.default_rng(0)
-    arrays = {}
-    for split, n in (("train", 48), ("test", 18), ("val", 12)):
-        labels = np.arange(n) % 6
-        images = draw.integers(0, 150, (n, 28, 28), dtype=np.uint8)
-        for image, label in zip(images, labels, strict=True):
-            image[4 * label : 4 * label + 6] += 100
-        arrays |= {f"{split}_images": images, f"{split}_labels": labels}
-    path = tmp_path_factory.mktemp("data") / "bands.npz"
-    np.savez(path, **arrays)
+    path = save_bands(tmp_path_factory.mktemp("data") / "bands.npz", n_classes=6, test=18, val=12)
     return Config(dataset=str(path), n_tasks=3, memory_size=9, batch_size=5, lr=0.05, seed=2, validation=0.0)
 
 
@@ -153,13 +145,13 @@ def test_a_run_that_stops_after_each_task_ends_as_if_it_had_never_stopped(base, 
 @pytest.mark.parametrize(
     "variant", ["BI, views of the reference implementation, readings", "gradual, BI, anytime", "MIR, augmented"]
 )
-def test_a_run_killed_at_ten_random_moments_ends_as_if_it_had_never_stopped(base, variant, tmp_path, moments):
+def test_a_run_killed_at_random_moments_ends_as_if_it_had_never_stopped(base, variant, tmp_path, moments):
     config, counted = base.replace(**VARIANTS[variant]), []
     moments(lambda: counted.append(1))
     whole = run(config, checkpoint=tmp_path / "another.pt")
     checkpoint = tmp_path / "checkpoint.pt"
     draw, kills, continued = random.Random(variant), 0, 0
-    while kills < 10:
+    while kills < 6:
         moments(in_n_moments(draw.randint(1, 3 * len(counted) // 4)))
         continued += checkpoint.exists()
         try:
@@ -172,7 +164,7 @@ def test_a_run_killed_at_ten_random_moments_ends_as_if_it_had_never_stopped(base
     moments(lambda: None)
     again = run(config, checkpoint=checkpoint)
     assert json.dumps(again.results) == json.dumps(whole.results)
-    assert continued > 2
+    assert continued > 1
 
 
 # Users' objects

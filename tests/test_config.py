@@ -171,14 +171,6 @@ def test_keys_are_pinned():
     assert Config(method="agem", lr=0.03, **stream, **scoring, **memory).key == "f72a749f9580322b"
 
 
-def test_the_committed_records_still_have_the_keys_in_their_file_names():
-    files = sorted(Path(__file__).parents[1].glob("figures/runs/*.json"))
-    for file in files:
-        config = Config.from_json(json.dumps(json.loads(file.read_text(encoding="utf-8"))["config"]))
-        assert config.key in file.name
-    assert len(files) > 300
-
-
 def other_value(config, name):
     """A value of a field that contradicts no other field and differs from that of the configuration."""
     explicit = {

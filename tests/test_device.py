@@ -62,7 +62,7 @@ class Watch(TorchDispatchMode):
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory):
-    return str(save_bands(tmp_path_factory.mktemp("data") / "bands.npz", train=700))
+    return str(save_bands(tmp_path_factory.mktemp("data") / "bands.npz", train=320))
 
 
 def stepped(dataset, fields, batches):
@@ -143,7 +143,7 @@ def test_the_watch_sees_what_waits():
 def test_scoring_is_launched_alike_for_a_small_and_a_large_memory(dataset, score):
     """On a GPU a launch costs more than these images, so all candidates must be scored in one pass."""
     fields = {"score": score, "batch_size": 50}
-    small, large = (stepped(dataset, {**fields, "memory_size": size}, batches=5)[-1][1].launches for size in (20, 200))
+    small, large = (stepped(dataset, {**fields, "memory_size": size}, batches=3)[-1][1].launches for size in (20, 100))
     assert small["convolution"] == large["convolution"] == 11  # the stem, eight in four blocks, and two shortcuts
     assert small == large
 

@@ -93,18 +93,6 @@ def test_a_result_that_cannot_be_stored_is_reported_in_one_line(tiny, tmp_path, 
     assert [path.suffix for path in (tmp_path / "runs").iterdir()] == [".pt"]  # the checkpoint of the last task
 
 
-def test_a_reader_of_the_result_who_is_gone_loses_no_record(tiny, tmp_path, monkeypatch, capsys):
-    (tmp_path / "run.json").write_text(tiny.to_json())
-    full = open("/dev/full", "w")  # noqa: SIM115
-    monkeypatch.setattr(sys, "stdout", full)
-    arguments = ["run", "--config", str(tmp_path / "run.json"), "--store", str(tmp_path / "runs"), "--device", "cpu"]
-    assert main([*arguments, "--threads", "1"]) == 1
-    assert "ucl run: [Errno 28] No space left on device\n" in capsys.readouterr().err
-    assert tiny in RecordStore(tmp_path / "runs")
-    with suppress(OSError):
-        full.close()
-
-
 @pytest.mark.parametrize("arguments", [["data", "list"], ["data", "list", "--help"], ["--version"]], ids=" ".join)
 def test_an_output_that_cannot_be_written_is_answered_before_python_ends(monkeypatch, capsys, arguments):
     reader, writer = os.pipe()

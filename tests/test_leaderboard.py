@@ -1,6 +1,5 @@
 """The leaderboard: its runs, its differences compared with scipy, and the comparison at equal seconds."""
 
-import shlex
 from functools import cache
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from test_hypotheses import record
 
 from ucl import Config, InputError, catalogue, plots
 from ucl.benchmarks.measure import _configs
-from ucl.cli.parser import parser
 from ucl.config import unique
 from ucl.evidence import paper
 from ucl.evidence.leaderboard import (
@@ -183,13 +181,3 @@ def test_the_benchmark_understands_every_name_and_times_that_policy():
         assert benchmark_name(built) == name and built.key in {one.key for one in planned()}
     with pytest.raises(InputError):
         _configs(["CRB updates=2"], memory_size=40)
-
-
-def test_the_makefile_times_every_policy_of_the_leaderboard():
-    recipe = (ROOT / "Makefile").read_text().partition("leaderboard-costs: install\n")[2].partition("\n\n")[0]
-    command = shlex.split(recipe.replace("\\\n", " ").partition("/ucl ")[2].partition("\n")[0])
-    options = parser().parse_args(command)
-    assert options.methods == ["leaderboard"] and list(_configs(options.methods)) == TO_TIME
-    assert [(options.dataset, size) for size in options.memory_sizes] == [("bloodcell", 40)]
-    assert recipe.endswith(f"cp {options.output}.csv figures/")
-    assert Path(options.output).name == "leaderboard_costs"

@@ -254,15 +254,6 @@ def test_a_channel_without_variation_is_nothing_rather_than_no_number():
     assert x[:, 2].abs().max() < 1e-6 and x[:, :2].abs().max() > 1
 
 
-def test_looking_at_images_leaves_them_as_they_are(moved):
-    images, unit = pictures(3), pictures(3) / 255
-    bytes_before, unit_before = images.clone(), unit.clone()
-    with torch.no_grad():
-        moved(images), moved(unit), FoldedNetwork(moved).logits(x := moved.normalize(unit))
-    assert torch.equal(images, bytes_before) and torch.equal(unit, unit_before)
-    assert torch.equal(x, moved.normalize(unit))
-
-
 # Dropout
 
 

@@ -5,7 +5,7 @@ import dataclasses
 import re
 import shlex
 import shutil
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +16,7 @@ from scipy import stats
 from test_hypotheses import record
 
 import ucl
+from ucl import plots
 from ucl.cli import texts
 from ucl.cli.parser import parser
 from ucl.config import Config
@@ -36,14 +37,17 @@ CBR = Config(population="class-balanced")
 
 
 @cache
-def committed():
-    """The committed records, read once."""
-    return ucl.load_records(FIGURES / "runs")
+def stored(folder):
+    """The records of a folder of figures, read once."""
+    return ucl.load_records(FIGURES / folder)
+
+
+committed = partial(stored, "runs")
 
 
 @cache
 def full():
-    measured = pd.concat([committed(), ucl.load_records(FIGURES / "decisive")], ignore_index=True)
+    measured = pd.concat([committed(), stored("decisive")], ignore_index=True)
     return pages.in_full(committed(), measured, pd.read_csv(FIGURES / "leaderboard_costs.csv"))
 
 
@@ -68,18 +72,19 @@ def runs(label, dataset, memory_size, **fields):
 
 
 def test_the_committed_files_are_those_of_the_records(tmp_path, monkeypatch):
-    shutil.copytree(FIGURES, tmp_path / "figures", ignore=shutil.ignore_patterns("*.png"))
+    shutil.copytree(FIGURES, tmp_path / "figures", ignore=shutil.ignore_patterns("*.png", "*.json"))
     shutil.copy(README, tmp_path)
-    computed = full()  # once for all tests
+    computed, pictures = full(), []  # once for all tests
     monkeypatch.setattr(pages, "in_full", lambda *_: computed)
+    monkeypatch.setattr(pages, "load_records", lambda folder: stored(folder.name))
+    monkeypatch.setattr(plots, "save", lambda figure, path: pictures.append(path.name))
     tables = pages.write(tmp_path)
     for page in PAGES:
         assert (tmp_path / page.relative_to(ROOT)).read_text(encoding="utf-8") == page.read_text(encoding="utf-8")
     for name in computed:
         one, other = (pd.read_csv(folder / f"{name}.csv") for folder in (FIGURES, tmp_path / "figures"))
         pd.testing.assert_frame_equal(one, other)
-    for name in ("effects", "effects_er", "leaderboard", "decisive"):
-        assert (tmp_path / "figures" / f"{name}.png").is_file()
+    assert all((FIGURES / f"{name}.png").is_file() for name in pictures) and len(pictures) == 5
     shown = {name for page in PAGES for name in re.findall(r"<!-- (\w+) -->", page.read_text(encoding="utf-8"))}
     assert shown == set(tables) - {"remedies", "selections"}
 
@@ -298,7 +303,7 @@ def test_times_per_batch_and_hours_for_table_1_are_means_over_the_stream():
 
 
 def test_whole_runs_have_the_times_of_their_records_and_the_papers_ratios_of_total_times():
-    alone = ucl.load_records(FIGURES / "alone")
+    alone = stored("alone")
     er, cbr, *_, two = costs.whole_runs(alone).to_dict("records")
     (run,) = (record for record in alone["record"] if record.config.refresh == 2)
     assert two["method"] == "BI bottom, `refresh=2`" and two["minutes"] == run.timing["total"] / 60

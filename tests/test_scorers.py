@@ -498,13 +498,6 @@ def test_a_score_that_is_not_finite_where_the_network_is_is_refused_when_checked
     assert flawed.check()
 
 
-@pytest.mark.parametrize("path", [":", ":loudest", "no_such_module_anywhere:score", "ucl.scorers:lowdest", "quux"])
-def test_a_score_that_does_not_exist_is_refused(path):
-    with pytest.raises(InputError) as refusal:
-        resolve(path)
-    assert (refusal.value.name, refusal.value.value) == ("score", path)
-
-
 def test_the_control_is_uniform():
     with torch.random.fork_rng([]):
         torch.manual_seed(0)

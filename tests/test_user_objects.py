@@ -221,6 +221,9 @@ REFUSED = {
     "mine:per_image": "mine:per_image",  # its first parameter is not `losses`, so it gets the logits
     "mine:Mean": "too many positional arguments",
     "mine:number": "not a callable",
+    ":": "",
+    "quux": "",
+    "nowhere.at.all:score": "",
     "mine:gone": "'gone'",
     "mine.py:spread": "mine.py",
     "statistics:spread": "of Python itself",  # also if the working folder has a statistics.py

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import papermill
 import pytest
+from conftest import save_bands
 from IPython.core.inputtransformer2 import TransformerManager
 from nbclient import NotebookClient
 from PIL import Image
@@ -186,17 +187,7 @@ def test_the_pictures_in_prose_are_committed(path):
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory):
-    draw = np.random.default_rng(0)
-    arrays = {}
-    for split, n in (("train", 120), ("test", 24)):
-        labels = np.arange(n) % 6
-        images = draw.integers(0, 100, (n, 28, 28))
-        for image, label in zip(images, labels, strict=True):
-            image[4 * label : 4 * label + 8] += 150  # the position of a bright band shows the class
-        arrays |= {f"{split}_images": images.astype(np.uint8), f"{split}_labels": labels}
-    path = tmp_path_factory.mktemp("data") / TINY
-    np.savez(path, **arrays)
-    return path
+    return save_bands(tmp_path_factory.mktemp("data") / TINY, n_classes=6, train=120)
 
 
 @pytest.fixture(scope="module")
