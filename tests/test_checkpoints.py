@@ -63,7 +63,7 @@ def base(tmp_path_factory):
 def little_to_compute(monkeypatch, shallow):
     """Reduce the computation of a run without leaving out any part of it."""
     monkeypatch.setitem(MODELS, "slim_resnet18", partial(SlimResNet18, width=8))
-    monkeypatch.setattr(ucl.evaluation.running_statistics, "BATCHES", 1)
+    monkeypatch.setattr(ucl.evaluation.readings, "BATCHES", 1)
     for module in (ucl.assembly, ucl.evaluation.accuracy):
         monkeypatch.setattr(module, "DROPOUT_PASSES", 3)
 

@@ -189,7 +189,7 @@ def test_a_users_method_and_network_use_graphs_on_request_only(tiny, tapes, fiel
 
 def test_a_model_with_hooks_is_called_plainly(tiny, tapes, monkeypatch):
     """A hook tracks the statistics that training alone would leave; a graph would not call the hook."""
-    monkeypatch.setattr(ucl.evaluation.running_statistics, "BATCHES", 3)
+    monkeypatch.setattr(ucl.evaluation.readings, "BATCHES", 3)
     fields = dict(score="EN", population="uncertainty", scoring_batchnorm="train", readings=True, batch_size=3)
     plain, with_graphs = (
         ucl.run(tiny.replace(**fields), device="cpu", progress=False, graphs=graphs) for graphs in (False, True)

@@ -256,7 +256,7 @@ def test_large_images_stay_in_a_file_and_results_are_the_same(given, monkeypatch
     config = Config(dataset="given_here:images", n_tasks=2, memory_size=8, score="BI", precision="float32")
     config = config.replace(model="own_objects:batch_normed", readings=True, batch_size=5)
     config = config.replace(evaluate_on="validation", validation=0.2)
-    monkeypatch.setattr("ucl.evaluation.running_statistics.BATCHES", 3)
+    monkeypatch.setattr("ucl.evaluation.readings.BATCHES", 3)
     given(pairs())
     expected = ucl.run(config, device="cpu", progress=False)
     monkeypatch.setattr(pixels, "available_bytes", lambda: 1000)

@@ -291,7 +291,7 @@ def test_what_does_not_fit_together_is_refused_in_one_line(run, fields, reported
     ids=str,
 )
 def test_a_users_network_runs_in_every_mode_and_repeats_its_result(here, fields, monkeypatch):
-    monkeypatch.setattr(ucl.evaluation.running_statistics, "BATCHES", 3)
+    monkeypatch.setattr(ucl.evaluation.readings, "BATCHES", 3)
     config = Config(**{**BASE, "model": "mine:batch_normed", "readings": True, "imbalance": 0.9, **fields})
     with warnings.catch_warnings():
         warnings.simplefilter("error")

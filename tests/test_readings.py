@@ -32,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("narrow", "shallow")
 @pytest.fixture(autouse=True)
 def few_batches(monkeypatch):
     """Estimates from three batches test the code as well as those from 25, and three dropout passes as well as 20."""
-    monkeypatch.setattr(running_statistics, "BATCHES", 3)
+    monkeypatch.setattr(readings, "BATCHES", 3)
     for module in (ucl.assembly, ucl.evaluation.accuracy):
         monkeypatch.setattr(module, "DROPOUT_PASSES", 3)
 
@@ -92,11 +92,11 @@ def test_a_shift_is_in_standard_deviations_of_the_reference_and_a_mean_over_all_
 def test_an_estimate_is_the_mean_of_the_batches_statistics(trained):
     model, buffer, tasks = trained
     draw = np.random.default_rng(3)
-    batches = list(running_statistics.batches_for_estimate("memory+stream", model, tasks, buffer, draw))
-    assert len(batches) == running_statistics.BATCHES
+    batches = list(readings.batches_of("memory+stream", model, tasks, buffer, draw))
+    assert len(batches) == readings.BATCHES
     probe = copy.deepcopy(model)
     with torch.no_grad():
-        running_statistics.estimate_statistics(probe, iter(batches))
+        readings.estimate(probe, iter(batches))
     for layer in ("bn1", "blocks.3.bn2", "blocks.7.bn1"):
         statistics = [batch_statistics(copy.deepcopy(model), images, layer) for images in batches]
         mean, var = (torch.stack(values).mean(0) for values in zip(*statistics, strict=True))
@@ -116,11 +116,11 @@ def test_batches_come_from_where_the_reading_says(size, trained, tiny):
     for batch in (batch for task in tasks for batch in task):
         buffer.update(model, batch)
     stored = rows(buffer.images[: buffer.n_stored])
-    last = rows(tasks[-1].images[-running_statistics.LAST_BATCHES * tasks[-1].batch_size :])
+    last = rows(tasks[-1].images[-readings.LAST_BATCHES * tasks[-1].batch_size :])
     seen = rows(torch.cat([task.images for task in tasks]))
 
     def batches(name):
-        return list(running_statistics.batches_for_estimate(name, model, tasks, buffer, np.random.default_rng(0)))
+        return list(readings.batches_of(name, model, tasks, buffer, np.random.default_rng(0)))
 
     assert all(rows(images) <= stored and len(rows(images)) == min(size, 20) for images in batches("memory"))
     half = min(size, 10)
@@ -139,7 +139,7 @@ def test_the_reading_views_shows_each_image_in_one_of_its_views_drawn_at_random(
         return made[-1][1]
 
     monkeypatch.setattr(views, "perturb", follow)
-    batches = list(running_statistics.batches_for_estimate("views", model, tasks, buffer, np.random.default_rng(0)))
+    batches = list(readings.batches_of("views", model, tasks, buffer, np.random.default_rng(0)))
     stored = rows(to_unit(buffer.images[: buffer.n_stored]))
     shown = set()
     for images, (originals, views_PNCHW) in zip(batches, made, strict=True):
@@ -153,7 +153,7 @@ def test_the_reading_views_shows_each_image_in_one_of_its_views_drawn_at_random(
 
 def test_balanced_batches_draw_each_class_equally_often(monkeypatch):
     """500 images of a stream whose class sizes differ up to tenfold; chi-square with 9 degrees of freedom."""
-    monkeypatch.setattr(running_statistics, "BATCHES", 25)
+    monkeypatch.setattr(readings, "BATCHES", 25)
     config = ucl.Config(dataset="digits", n_tasks=5, imbalance=0.1, memory_size=10, population="reservoir")
     dataset = datasets.load("digits")
     stream, model = build_stream(config, dataset), build_model(config, dataset)
@@ -162,7 +162,7 @@ def test_balanced_batches_draw_each_class_equally_often(monkeypatch):
         for task in stream
         for image, label in zip(task.images, task.host_labels, strict=True)
     }
-    batches = running_statistics.batches_for_estimate("balanced", model, stream.tasks, None, np.random.default_rng(0))
+    batches = readings.batches_of("balanced", model, stream.tasks, None, np.random.default_rng(0))
     drawn = [label_of[image.numpy().tobytes()] for images in batches for image in images]
     counts = np.bincount(drawn, minlength=10)
     assert counts.sum() == 500 and ((counts - 50) ** 2 / 50).sum() < 27.9  # p = 0.001
@@ -187,7 +187,7 @@ def test_displaced_statistics_are_those_of_the_published_passes_one_after_anothe
     published.logits(copy.deepcopy(model), sorted(candidates, key=len))  # the smaller class first
     expected = passes[:]
     probe, draw = copy.deepcopy(model), np.random.default_rng(7)
-    running_statistics.displace_statistics(probe, tasks[-1], buffer, draw, torch.float32)
+    readings.displace(probe, tasks[-1], buffer, draw, torch.float32)
     displacing = passes[len(expected) :]
     assert len(displacing) == 2 and all(map(torch.equal, displacing, expected))
     one_by_one = copy.deepcopy(model).train()

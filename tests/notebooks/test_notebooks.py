@@ -77,11 +77,11 @@ RUNS = {
 # drawn only to be saved and shown.
 SMALL_NETWORKS = """
 from functools import partial
-from ucl.evaluation import running_statistics
+from ucl.evaluation import readings
 from ucl.models import slim_resnet
 slim_resnet._STAGES = ((1, 2), (8, 4))
 slim_resnet.MODELS.update({name: partial(model, width=8) for name, model in slim_resnet.MODELS.items()})
-running_statistics.BATCHES = 3
+readings.BATCHES = 3
 from matplotlib import pyplot
 from ucl.plots import style
 from ucl.streams import datasets
