@@ -85,7 +85,8 @@ def measure(memory_size, rounds, with_naive):
                 step = timed(c.method.learn, c.model, batch, c.buffer)
                 times[variant] = step, timed(c.buffer.update, c.model, batch)
             if slow is not None:
-                times["naive"] = slow.take(batch, contenders["ER"].method.replay(batch, contenders["ER"].buffer))
+                er = contenders["ER"]
+                times["naive"] = slow.take(batch, er.method.drawn(len(batch), batch.task, er.buffer))
             if turn:  # The first turn is a warm-up.
                 rows += [(variant, task.number + 1, turn, *both) for variant, both in times.items()]
         print(f"memory {memory_size}, task {task.number + 1} of {len(stream)}", flush=True)
@@ -100,7 +101,7 @@ def measure_steps(rounds):
     contender = Contender(config, data, stream.tasks)
     plain, rows = PlainStep(contender), []
     for turn, batch in zip(range(3 + rounds), itertools.cycle(stream.tasks[-1])):
-        replay = contender.method.replay(batch, contender.buffer)
+        replay = contender.method.drawn(len(batch), batch.task, contender.buffer)
         times = {
             "ER step": timed(contender.method.learn, contender.model, batch, contender.buffer),
             "plain step": plain.step(batch, replay),

@@ -99,40 +99,28 @@ class Counting(Hardest):
         self.seen, self.noise.bit_generator.state = set(state["seen"]), state["noise"]
 
 
-class Rolled:
-    """An augmentation that depends on the number of its calls."""
-
-    calls = 0
-
-    def __call__(self, images):
-        self.calls += 1
-        return images.roll(self.calls, -1)
-
-    def state_dict(self):
-        return {"calls": self.calls}
-
-    def load_state_dict(self, state):
-        self.calls = state["calls"]
-
-
 class Slower(Smoothed):
-    """Reduces its learning rate, and augments."""
-
-    def __init__(self, *arguments, **named):
-        super().__init__(*arguments, **named)
-        self.augment = Rolled()
+    """Reduces its learning rate."""
 
     def learn(self, model, batch, buffer=None):
         self.lr *= 0.9
         super().learn(model, batch, buffer)
 
 
-class Growing(Rolled):
+class Growing:
     """A score whose numbers depend on the number of its calls."""
+
+    calls = 0
 
     def __call__(self, logits_PNC):
         self.calls += 1
         return logits_PNC.mean((0, 2)) * (-1) ** self.calls
+
+    def state_dict(self):
+        return {"calls": self.calls}
+
+    def load_state_dict(self, state):
+        self.calls = state["calls"]
 
 
 growing = Growing()

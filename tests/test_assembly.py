@@ -63,17 +63,14 @@ def test_each_name_gives_its_method(images, name):
     assert type(method) is METHODS[name].resolve()
     assert method.lr == 0.07
     assert method.draw.bit_generator.state == draws_of(5, "replay")
-    assert not isinstance(method.augment, RandAugment)
+    assert method.augmentations == {}
 
 
 def test_the_configured_augmentation_is_applied(images):
     method = assemble(config(augmentation="randaugment", seed=5), images).method
-    for augment, purpose in (
-        (method.augment, "augmentation"),
-        (method.augment_memory, "augmentation of memory samples"),
-    ):
-        assert isinstance(augment, RandAugment)
-        assert augment.state_dict()["draw"] == draws_of(5, purpose)
+    for source, purpose in {"batch": "augmentation", "memory": "augmentation of memory samples"}.items():
+        assert isinstance(method.augmentations[source], RandAugment)
+        assert method.augmentations[source].state_dict()["draw"] == draws_of(5, purpose)
 
 
 @pytest.mark.parametrize("name", [name for name, row in METHODS.items() if row.has_memory])

@@ -419,15 +419,12 @@ def test_replay_draws_distinct_images_of_other_tasks_with_their_labels(labels, n
     draw = np.random.default_rng(seed)
     for task in range(4):
         eligible = [p for p in contents(buffer) if labels[p] // 2 != task]
-        sample = buffer.sample(n, task, draw)
-        if not eligible:
-            assert sample is None
-            continue
-        drawn = positions_in(sample[0])
+        images, drawn_labels = buffer.samples_at(buffer.drawn_slots(n, task, draw))
+        drawn = positions_in(images)
         assert len(drawn) == len(set(drawn)) == min(n, len(eligible))
         assert set(drawn) <= set(eligible)
-        assert sample[1].tolist() == [labels[p] for p in drawn]
-        assert sample[1].dtype == torch.int64
+        assert drawn_labels.tolist() == [labels[p] for p in drawn]
+        assert drawn_labels.dtype == torch.int64
 
 
 @pytest.mark.parametrize("memory", [MEMORIES["reservoir"], MEMORIES["redrawn"]])
@@ -437,6 +434,6 @@ def test_replay_draws_every_eligible_image_equally_often(memory, exclude_task):
     eligible = [p for p, task in zip(contents(buffer), buffer.tasks) if task != exclude_task]
     draw, times, often = np.random.default_rng(0), 3000, Counter()
     for _ in range(times):
-        often.update(positions_in(buffer.sample(4, exclude_task, draw)[0]))
+        often.update(positions_in(buffer.images[buffer.drawn_slots(4, exclude_task, draw)]))
     assert set(often) == set(eligible)
     assert uniform([often[p] for p in eligible], times, 4) > 0.001

@@ -217,7 +217,7 @@ class Counts(torch.nn.Module):
 
 LIGHT = dict(model="own_objects:batch_normed")  # a network that takes no time
 USERS_OBJECTS = {
-    "attributes, and an augmentation": dict(population="own_objects:Counting", method="own_objects:Slower"),
+    "attributes": dict(population="own_objects:Counting", method="own_objects:Slower"),
     "attributes, without super()": dict(population=f"{__name__}:WithoutSuper"),
     "attributes of the base class": dict(population=f"{__name__}:Annealed"),
     "changed images": dict(population=f"{__name__}:Inverted"),
@@ -315,7 +315,7 @@ HIDDEN = {
     "slot": (dict(population=f"{__name__}:Slotted"), "Slotted.count"),
     "saved, but not loaded": (dict(population=f"{__name__}:HalfSaved"), "HalfSaved.count"),
     "array": (dict(population=f"{__name__}:Array"), "state_dict"),
-    "augmentation": (dict(method=f"{__name__}:Rolls"), "Rolls.augment"),
+    "attribute of a method": (dict(method=f"{__name__}:Rolls"), "Rolls.augment"),
     "attribute of a function": (dict(score=f"{__name__}:counted"), "score function"),
     "score": (dict(score=f"{__name__}:tracked"), "score method"),
     "score with arguments": (dict(score=f"{__name__}:powered(power=3)"), "score Powered"),

@@ -127,10 +127,9 @@ def build_method(config: Config, model: Network, graphs: bool | None = None) -> 
             model, config.lr, seed_for(config.seed, "replay"), config.updates, _uses_graphs(config, graphs), **fields
         )
     if config.augmentation == "randaugment":
-        method.augment = RandAugment(seed_for(config.seed, "augmentation"))  # type: ignore[method-assign]
         # Memory samples have their own draws, so that the batches do not depend on what a method replays.
-        augment_memory = RandAugment(seed_for(config.seed, "augmentation of memory samples"))
-        method.augment_memory = augment_memory  # type: ignore[method-assign]
+        for source, purpose in {"batch": "augmentation", "memory": "augmentation of memory samples"}.items():
+            method.augmentations[source] = RandAugment(seed_for(config.seed, purpose))
     return method
 
 

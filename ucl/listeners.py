@@ -13,7 +13,6 @@ from typing import Any
 import torch
 
 from ucl.machine import checkpoints
-from ucl.methods import Method
 from ucl.streams import ClassIncrementalStream, Task
 
 _STATE_METHODS = ("state_dict", "load_state_dict")
@@ -137,8 +136,6 @@ def _undeclared_attributes(part: Any) -> list[str]:
     if kind is base or all(getattr(kind, name) is not getattr(base, name) for name in _STATE_METHODS):
         return []
     declared = {name for cls in base.__mro__ for name in inspect.get_annotations(cls)}
-    if isinstance(part, Method):  # It saves the augmentations that have state.
-        declared |= {name for name in part.AUGMENTATIONS if hasattr(getattr(part, name), "load_state_dict")}
     slots = [name for cls in kind.__mro__ for name in vars(cls).get("__slots__", ())]
     return [f"{kind.__name__}.{name}" for name in (*vars(part), *slots) if name not in declared]
 

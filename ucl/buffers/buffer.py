@@ -170,11 +170,6 @@ class Buffer(ABC):
             eligible = np.flatnonzero(self.tasks[: self.n_stored] != exclude_task)
         return draw.choice(eligible, min(n, len(eligible)), replace=False) if len(eligible) else eligible
 
-    def sample(self, n: int, exclude_task: int | None, draw: np.random.Generator) -> tuple[Tensor, Tensor] | None:
-        """Images (n, C, H, W), uint8, and labels (n,), int64, of `drawn_slots`, on the device; None without a slot."""
-        slots = self.drawn_slots(n, exclude_task, draw)
-        return self.samples_at(slots) if len(slots) else None
-
     def state_dict(self) -> dict[str, Any]:
         """All that `load_state_dict` needs, with the stored images.
 

@@ -37,7 +37,7 @@ class DERPP(Method):
                 raise InputError("population", type(buffer).__name__, reason)
             drawn = buffer.drawn_slots(len(batch), None, self.draw)
             slots = torch.from_numpy(drawn).to(buffer.device, non_blocking=True)
-            replay = self.augment_memory(buffer.images_at(slots)), buffer.values["logits"][slots]
+            replay = self.augmented(buffer.images_at(slots), "memory"), buffer.values["logits"][slots]
             replay += self.drawn(len(batch), None, buffer)
         batch.values["logits"] = self._step(model, batch.images, batch.labels, *replay)
 

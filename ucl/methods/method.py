@@ -15,6 +15,7 @@ from ucl.buffers import Buffer
 from ucl.machine.cuda_graphs import Graphed
 from ucl.models import Network, OwnNetwork
 from ucl.streams import Batch
+from ucl.streams.augmentation import RandAugment
 
 
 class Method(ABC):
@@ -39,12 +40,12 @@ class Method(ABC):
 
     Attributes:
         draw: numpy's generator for the draws from the memory.
+        augmentations: those of `Config.augmentation`, of the images of the "batch" and the "memory"; empty without.
     """
-
-    AUGMENTATIONS = ("augment", "augment_memory")
 
     # What `state_dict` returns and what never changes; `ucl.listeners.Checkpoint` reads these names.
     draw: np.random.Generator
+    augmentations: dict[str, RandAugment]
     _lr: float
     _step: Graphed
     _updates: int
@@ -54,6 +55,7 @@ class Method(ABC):
         self, model: Network, lr: float = 0.1, replay_seed: int = 0, updates: int = 1, graphs: bool = False
     ) -> None:
         self._graphs = graphs
+        self.augmentations = {}
         self.lr = lr
         self.draw = np.random.default_rng(replay_seed)
         self._updates = updates
@@ -80,27 +82,25 @@ class Method(ABC):
             if not model.training or isinstance(model, OwnNetwork):
                 model.train()
             # The memory and the stream go on with the batch itself, which a user's code may change in place.
-            images, labels = self.augment(batch.images.clone()), batch.labels.clone()
+            images, labels = self.augmented(batch.images.clone(), "batch"), batch.labels.clone()
             self.update(model, dataclasses.replace(batch, images=images, labels=labels), buffer)
 
     def augment(self, images_NCHW: Tensor) -> Tensor:
-        """Augment the images of a batch (N, C, H, W), uint8, before a training step; by default they stay unchanged.
+        """Augment images (N, C, H, W), uint8, of the batch or the memory before a training step, by default not at all.
 
-        An object with `state_dict` and `load_state_dict`, such as `RandAugment`, may be assigned instead.
+        `Config.augmentation` comes before.
         """
         return images_NCHW
 
-    def augment_memory(self, images_NCHW: Tensor) -> Tensor:
-        """The same for memory samples; with separate draws, batches are augmented alike with and without replay."""
+    def augmented(self, images_NCHW: Tensor, source: str) -> Tensor:
+        """Images of the "batch" or the "memory", augmented."""
+        if self.augmentations:
+            images_NCHW = self.augmentations[source](images_NCHW)
         return self.augment(images_NCHW)
 
     def state_dict(self) -> dict[str, Any]:
         """All that `load_state_dict` needs, without the model; a subclass with state extends both, see `Buffer`."""
-        augmentations = {
-            name: augmentation.state_dict()
-            for name in self.AUGMENTATIONS
-            if hasattr(augmentation := getattr(self, name), "load_state_dict")
-        }
+        augmentations = {name: augmentation.state_dict() for name, augmentation in self.augmentations.items()}
         return {"lr": self.lr, "draw": self.draw.bit_generator.state, "augmentations": augmentations}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -108,7 +108,7 @@ class Method(ABC):
         self.lr = state["lr"]
         self.draw.bit_generator.state = state["draw"]
         for name, augmentation_state in state["augmentations"].items():
-            getattr(self, name).load_state_dict(augmentation_state)
+            self.augmentations[name].load_state_dict(augmentation_state)
 
     @abstractmethod
     def update(self, model: Network, batch: Batch, buffer: Buffer | None) -> None:
@@ -118,18 +118,19 @@ class Method(ABC):
         training steps in the readings. `buffer` is None without a memory.
         """
 
-    def replay(self, batch: Batch, buffer: Buffer | None) -> tuple[Tensor, ...]:
-        """`drawn`: as many memory samples as the batch has images, of earlier tasks if the batch has a task number."""
-        return self.drawn(len(batch), batch.task, buffer)
-
     def drawn(self, n: int, exclude_task: int | None, buffer: Buffer | None) -> tuple[Tensor, ...]:
-        """Images and labels of memory samples, drawn by `Buffer.sample` and augmented; () if there are none."""
-        sample = None if buffer is None else buffer.sample(n, exclude_task, self.draw)
-        return () if sample is None else (self.augment_memory(sample[0]), sample[1])
+        """Images and labels of memory samples, drawn by `Buffer.drawn_slots` and augmented; () if there are none."""
+        if buffer is None or not len(slots := buffer.drawn_slots(n, exclude_task, self.draw)):
+            return ()
+        images, labels = buffer.samples_at(slots)
+        return self.augmented(images, "memory"), labels
 
     def with_replay(self, batch: Batch, buffer: Buffer | None) -> tuple[Tensor, Tensor]:
-        """Images and labels of a batch, followed by those of `replay`."""
-        return joined(batch.images, batch.labels, *self.replay(batch, buffer))
+        """Images and labels of a batch, followed by as many memory samples.
+
+        If the batch has a task number, these are of earlier tasks.
+        """
+        return joined(batch.images, batch.labels, *self.drawn(len(batch), batch.task, buffer))
 
     def descend(self, model: Network, loss: Tensor) -> None:
         """Update all weights by one step of SGD along the gradient of a loss, a tensor without dimensions."""

@@ -57,12 +57,8 @@ class AGEM(Method):
         self._reference_batch = reference_batch
         self._projected = projected
 
-    def replay(self, batch: Batch, buffer: Buffer | None) -> tuple[Tensor, ...]:
-        """The memory samples of the reference gradient."""
-        return self.drawn(self._reference_batch or len(batch), batch.task, buffer)
-
     def update(self, model: Network, batch: Batch, buffer: Buffer | None) -> None:
-        replay = self.replay(batch, buffer)
+        replay = self.drawn(self._reference_batch or len(batch), batch.task, buffer)
         learnt = joined(batch.images, batch.labels, *(replay if self._projected == "replay" else ()))
         self._step(model, *learnt, *replay)
 
