@@ -441,13 +441,13 @@ def test_tests_of_the_current_task_give_the_same_numbers_or_none(tiny):
 def test_displaced_passes_are_in_the_arithmetic_of_the_runs_scoring(uncertain, monkeypatch, fields, expected):
     """If a run scores nothing, they are in float32."""
     config, used = uncertain.replace(precision="bfloat16", readings=True, **fields), []
-    displace = readings.displace_statistics
+    displace = readings.displace
 
     def follow(model, task, buffer, draw, dtype):
         used.append(dtype)
         displace(model, task, buffer, draw, dtype)
 
-    monkeypatch.setattr(readings, "displace_statistics", follow)
+    monkeypatch.setattr(readings, "displace", follow)
     record = run(config)
     assert used == [expected] * 2
     assert record.arithmetic == ("bfloat16" if config.uses_scores else "")
@@ -457,7 +457,7 @@ def test_a_reading_without_an_answer_is_left_out_with_a_warning(tiny, monkeypatc
     def spoil(probe, *_):
         [*probe.parameters()][-1].fill_(torch.nan)
 
-    monkeypatch.setattr(readings, "displace_statistics", spoil)
+    monkeypatch.setattr(readings, "displace", spoil)
     with pytest.warns(UserWarning, match="displaced"):
         record = ucl.run(tiny.replace(readings=True), device="cpu", progress=False)
     assert record.diverged_after is None and set(record.readings) == STATISTICS.keys() - {"displaced"}
