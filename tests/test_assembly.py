@@ -118,7 +118,7 @@ def test_a_policy_of_features_applies_the_rule_of_its_name(images, name, rule):
     model = SlimResNet18(4, 1, 28, width=8)
     candidates = torch.from_numpy(images.train_images[:7]).permute(0, 3, 1, 2)
     scores = build_buffer(config(population=name), images).scorer(model, [candidates], (), ())[0]
-    features_ND = model.eval().features(model.normalize(candidates)).detach().double()
+    features_ND = model.eval().features_and_logits(model.normalize(candidates))[0].detach().double()
     assert torch.allclose(scores, rule(features_ND))
 
 

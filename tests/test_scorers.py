@@ -523,7 +523,7 @@ def test_a_score_gets_labels_features_and_losses_of_the_plain_images(monkeypatch
     assert bool(moved(model, before)) == (batchnorm == "train") and model.training and scorer_of_losses.check()
     model.eval()
     with torch.no_grad():
-        features_ND, logits_NC = model.features(model.normalize(images)), model(images)
+        features_ND, logits_NC = model.features_and_logits(model.normalize(images))
     assert seen["labels_N"].tolist() == [3, 3, 1, 1, 1]
     torch.testing.assert_close(seen["features_ND"], features_ND, rtol=1e-3, atol=1e-4)
     losses = nn.functional.cross_entropy(logits_NC, torch.tensor([3, 3, 1, 1, 1]), reduction="none")

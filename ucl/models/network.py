@@ -115,7 +115,6 @@ class OwnNetwork(Network):
 
     Attributes:
         network: the module.
-        image_shape: (C, H, W).
 
     Raises:
         InputError: the object is not an `nn.Module`, or its logits of two grey images have another shape or type.
@@ -132,7 +131,7 @@ class OwnNetwork(Network):
         std: Sequence[float],
     ) -> None:
         super().__init__(mean, std)
-        self._path, self._n_classes, self.image_shape = path, n_classes, (channels, image_size, image_size)
+        self._path, self._n_classes = path, n_classes
         if not isinstance(network, nn.Module):
             raise self._refusal(f"returned {type(network).__name__}; return a torch.nn.Module")
         if isinstance(network, Network) and type(network).forward is not Network.forward:

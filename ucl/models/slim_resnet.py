@@ -95,13 +95,10 @@ class SlimResNet18(Network):
     def has_running_statistics(self) -> bool:
         return isinstance(self.bn1, nn.BatchNorm2d)
 
-    def features(self, x_NCHW: Tensor) -> Tensor:
-        """Features (N, F) of normalised images: the input of the head, before its dropout."""
-        out_NCHW = F.relu(self.bn1(self.conv1(x_NCHW)), inplace=True)
-        return F.avg_pool2d(self.blocks(out_NCHW), 4).flatten(1)
-
     def features_and_logits(self, x_NCHW: Tensor) -> tuple[Tensor, Tensor]:
-        features_NF = self.features(x_NCHW)
+        """Features (N, F), the input of the head before its dropout, and logits (N, C) of normalised images."""
+        out_NCHW = F.relu(self.bn1(self.conv1(x_NCHW)), inplace=True)
+        features_NF = F.avg_pool2d(self.blocks(out_NCHW), 4).flatten(1)
         return features_NF, self.linear(self.dropout(features_NF))
 
 
