@@ -16,7 +16,7 @@ from ucl.studies.observe import observe
 
 pytestmark = pytest.mark.usefixtures("small_networks")
 
-BASE = ucl.Config(dataset="digits", n_tasks=5, imbalance=0.1, memory_size=10, validation=0.5, population="reservoir")
+BASE = ucl.Config(dataset="digits", n_tasks=3, imbalance=0.1, memory_size=10, validation=0.5, population="reservoir")
 POLICIES = [BASE, BASE.replace(population="class-balanced"), BASE.replace(population="uncertainty", score="EN")]
 
 
@@ -26,8 +26,8 @@ def table():
 
 
 def test_there_is_a_row_per_policy_and_state_and_all_start_from_the_same_network(table):
-    assert list(table["method"]) == ["ER", "CBR", "EN bottom"] * 4
-    assert list(table["task"]) == [task for task in (2, 3, 4, 5) for _ in POLICIES]
+    assert list(table["method"]) == ["ER", "CBR", "EN bottom"] * 2
+    assert list(table["task"]) == [task for task in (2, 3) for _ in POLICIES]
     assert (table.groupby("task")["before"].nunique() == 1).all()
     assert table.groupby("task")["retained"].nunique().max() > 1
     assert table[["before", "retained", "last", "A"]].stack().between(0, 100).all()

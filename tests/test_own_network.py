@@ -1,6 +1,5 @@
 """A user's network gets the package's interface (modes, features, statistics) and is not changed itself."""
 
-import contextlib
 import copy
 import warnings
 
@@ -10,13 +9,12 @@ import torch.nn.functional as F
 from own_objects import Grouped, batch_normed
 from torch import nn
 
-from ucl import InputError, user_objects
+from ucl import InputError
 from ucl.methods import METHODS, Finetune
 from ucl.methods.method import gradient_of
 from ucl.models import OwnNetwork, SlimResNet18
 from ucl.models.network import in_mode, norms_of
 from ucl.models.passes import features_of, in_evaluation_mode, in_training_mode, logits_of
-from ucl.models.saved import new_network
 from ucl.scorers import Scorer, ScoringPasses, bregman_information
 from ucl.streams import Batch
 
@@ -285,15 +283,6 @@ def test_a_single_image_that_batchnorm_cannot_normalise_is_refused_in_one_line()
     with pytest.raises(InputError, match=r"^model='mine:net': raised ValueError: Expected more than 1 value"):
         scorer(wrapped(normed_after_pooling), candidates)
     assert [len(scores) for scores in scorer(wrapped(normed_after_pooling), [IMAGES[:2], IMAGES[2:]])] == [2, 4]
-
-
-def test_layers_that_a_run_may_have_trained_are_refused_and_copies_of_them_are_not(monkeypatch):
-    layers = batch_normed(5, 3, 8)
-    makers = (lambda *_: layers, False), (lambda *_: layers, True), (lambda *_: copy.deepcopy(layers), False)
-    for make, is_refused in makers:
-        monkeypatch.setattr(user_objects, "find", lambda *_, make=make: make)
-        with pytest.raises(InputError, match="returned before") if is_refused else contextlib.nullcontext():
-            new_network("mine:net", (5, 3, 8), (0.5,) * 3, (0.25,) * 3)
 
 
 def test_a_mode_is_restored_after_an_error():

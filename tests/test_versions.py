@@ -258,20 +258,6 @@ def test_a_score_of_the_package_and_a_memory_without_a_score_have_no_source(here
     assert current_version(config).source == ""
 
 
-# Files that are not what their name says
-
-
-def test_a_renamed_record_is_not_one_of_its_name_and_not_overwritten(here):
-    configs = [Config(dataset="set.npz", **TINY, seed=seed) for seed in range(2)]
-    swept(configs[0])
-    store = RecordStore("runs")
-    store.path(configs[0]).rename(store.path(configs[1]))
-    before = files("runs")
-    records, _ = swept(configs[1])
-    assert records[0].config == configs[1] and before.items() <= files("runs").items() and len(files("runs")) == 2
-    assert store.load(configs[1]).to_json() == records[0].to_json()
-
-
 # Notebooks
 
 
