@@ -89,16 +89,6 @@ def test_a_memory_by_scores_refuses_to_replace_single_slots():
         buffer.replace([3], second, [0])
 
 
-def test_a_method_draws_slots_to_find_values_of_its_samples():
-    buffer = Fifo(30, SHAPE)
-    for batch in batches(6):
-        buffer.update(None, batch)
-    slots = buffer.drawn_slots(6, 1, np.random.default_rng(0))
-    images, labels = buffer.sample(6, 1, np.random.default_rng(0))
-    assert torch.equal(images, buffer.images_at(torch.from_numpy(slots))) and (buffer.tasks[slots] == 0).all()
-    assert labels.tolist() == buffer.labels[slots].tolist() and len(slots) == 6
-
-
 @pytest.mark.parametrize("memory", [lambda size: Fifo(size, SHAPE), random_memory])
 def test_float_images_are_refused(memory):
     batch = next(batches())

@@ -51,9 +51,7 @@ def test_pairs_hold_for_the_runs_that_have_these_values(text, seeds):
         ("label in ['BI bottom', 'ER']", [0, 1, 2]),
         ("refresh < 2", [0, 3, 5]),  # A run without a score has no refresh.
         ("score.isna()", [2, 4]),
-        ("memory_size == 40 or memory_size.isna()", [0, 1, 10, 2, 3, 4, 5]),
         ("settings == 'lr=0.05, refresh=2'", [10]),
-        ("not balanced_accuracy", [5]),
         ("date < '2025-03-02' and seed < 2", [0, 1]),
     ],
 )
