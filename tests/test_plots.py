@@ -363,7 +363,7 @@ def test_a_figure_shows_means_over_the_sound_runs_in_the_order_and_colours_of_th
 
 @pytest.mark.filterwarnings("error", "ignore::DeprecationWarning")
 def test_distributions_are_the_shares_at_or_below_a_value():
-    without = replace(record_of("Finetune"), memory={})
+    without = replace(record_of("Finetune", 3), memory={})
     unknown = replace(record_of("EN step"), memory={"confidence": [None] * 30, "bregman_information": [None] * 30})
     figure = plots.score_distributions([*RECORDS, without, diverged(record_of("EN top")), unknown])
     assert legend_of(figure) == [

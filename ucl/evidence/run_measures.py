@@ -135,7 +135,8 @@ def reductions(records: pd.DataFrame) -> pd.DataFrame:
         A row per run: columns dataset, memory_size, label, setting (such as the names of `SETTINGS`), seed, F and F_er
         in per cent, reduction, and published: the paper's, see `ucl.paper.printed_reduction`.
     """
-    runs = without_failures(records)
+    # in the order that they were given in
+    runs = without_failures(latest(records.reset_index(drop=True)).sort_index())
     names = [paper.name_of(record.config) for record in runs["record"]]
     settings = [name.partition(", ")[2] or "everything rescored" for name in names]
     runs = runs.assign(name=names, setting=settings, F=100 * runs["last_forgetting"].astype(float))

@@ -10,11 +10,12 @@ from typing import TypeAlias
 import pandas as pd
 
 from ucl.catalogue import method_order
+from ucl.config import FURTHER_TESTS
 from ucl.errors import InputError
 from ucl.evidence import paper
 from ucl.plots.style import plain
 from ucl.records import Record, as_table, failures
-from ucl.records.runs import in_words, listed, varying
+from ucl.records.runs import in_words, latest, listed, varying
 
 Records: TypeAlias = pd.DataFrame | Iterable[Record]
 """Records, or a table of them: `ucl.load_records`."""
@@ -32,10 +33,13 @@ def by_label(records: Iterable[Record]) -> dict[str, list[Record]]:
 def same_but_for_seed(records: Records) -> list[Record]:
     """The records, which one picture can show: they share a stream, and those of a method differ in the seed alone.
 
+    If a run was measured more than once, the record that counts, see `ucl.records.runs.latest`.
+
     Raises:
         InputError: there is none, or they cannot share a picture; the message has a condition to add.
     """
-    records = list(as_table(records)["record"])
+    # in the order that they were given in
+    records = list(latest(as_table(records).reset_index(drop=True)).sort_index()["record"])
     if not records:
         reason = "there is nothing to draw: none of these runs is measured; `ucl.sweep` measures them"
         raise InputError("", None, reason)
@@ -52,7 +56,7 @@ def same_but_for_seed(records: Records) -> list[Record]:
             reason = f"a picture shows one {name}, and these runs have {listed(distinct)}"
             raise InputError("", None, f"{reason}; {ADD} {example}")
     for label, runs in by_label(records).items():
-        if differing := varying(runs, ["readings"]):  # They are further results of the same run.
+        if differing := varying(runs, FURTHER_TESTS):
             name, values = next(iter(differing.items()))
             by_default = {not paper.settings(record.config) for record in runs}
             defaults = "settings= (the defaults) or --where " if len(by_default) > 1 else ""

@@ -19,7 +19,7 @@ from ucl.plots.grouped import Records, mixed_arithmetic, same_but_for_seed
 from ucl.plots.images import Images, image_table
 from ucl.plots.style import SEED, WIDTH, legend, plain, styled
 from ucl.records import as_table
-from ucl.records.runs import count_range, without_failures
+from ucl.records.runs import count_range, latest, without_failures
 
 
 def most_measured(runs: pd.DataFrame) -> pd.DataFrame:
@@ -94,7 +94,7 @@ def task_accuracy(records: Records) -> Figure:
     Raises:
         InputError: the runs of a method in a panel differ in more than the seed.
     """
-    runs = as_table(records)
+    runs = latest(as_table(records))
     for _, panel in runs.groupby(["dataset", "memory_size"], dropna=False):
         same_but_for_seed(panel)
     sound = without_failures(runs)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
-from dataclasses import replace
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -43,10 +42,7 @@ def plot(records: pd.DataFrame | Iterable[Record], picture: str, against: str = 
         return _differences(records, against)
     if against:
         raise InputError("against", against, "only the picture differences has it; leave it out")
-    selected = latest(records)["record"] if len(records) else []
-    # Tests between task ends change no result, and `latest` has selected one record per result.
-    selected = [replace(record, config=record.config.without_further_tests) for record in selected]
-    return PICTURES[picture].resolve()(selected)
+    return PICTURES[picture].resolve()(records)
 
 
 def _differences(records: pd.DataFrame, against: str) -> Figure:
