@@ -16,7 +16,7 @@ from ucl.evaluation import AnytimeEvaluation, predictions
 from ucl.machine.determinism import seed_for, seeded_draws
 from ucl.records import Anytime, as_table
 
-pytestmark = pytest.mark.usefixtures("narrow", "shallow")
+pytestmark = pytest.mark.usefixtures("small_networks")
 
 NAN = float("nan")
 VARIANTS = {

@@ -20,7 +20,7 @@ from ucl.assembly import build_buffer, build_method, build_model, build_stream
 from ucl.evidence.paper import PUBLISHED_CODE
 from ucl.machine.determinism import exact_arithmetic
 
-pytestmark = pytest.mark.usefixtures("narrow")
+pytestmark = pytest.mark.usefixtures("small_networks")
 
 MOVES = ("aten::_to_copy", "aten::copy_")
 FREE = ("view", "_unsafe_view", "slice", "select", "unsqueeze", "permute", "expand", "unbind", "split_with_sizes",
@@ -107,7 +107,6 @@ def stepped(dataset, fields, batches):
     ],
     ids=lambda fields: " ".join(map(str, fields.values())),
 )
-@pytest.mark.usefixtures("shallow")
 def test_nothing_in_the_loop_waits_for_the_device(dataset, fields):
     steps = stepped(dataset, fields, batches=2)
     assert len(steps) == 4
@@ -139,7 +138,6 @@ def test_the_watch_sees_what_waits():
 
 
 @pytest.mark.parametrize("score", ["BI", "MC"])
-@pytest.mark.usefixtures("shallow")
 def test_scoring_is_launched_alike_for_a_small_and_a_large_memory(dataset, score):
     """On a GPU a launch costs more than these images, so all candidates must be scored in one pass."""
     fields = {"score": score, "batch_size": 50}

@@ -15,7 +15,7 @@ from ucl.methods import ExperienceReplay
 from ucl.scorers import Scorer
 from ucl.studies.steps import steps
 
-pytestmark = [needs_bfloat16, pytest.mark.usefixtures("narrow", "shallow")]
+pytestmark = [needs_bfloat16, pytest.mark.usefixtures("small_networks")]
 
 
 @pytest.fixture(scope="module")

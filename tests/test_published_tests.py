@@ -14,7 +14,7 @@ from ucl.assembly import build_method, build_model, build_stream
 from ucl.evaluation import mc_test_as_published, thinned_tests
 from ucl.machine.determinism import seed_for
 
-pytestmark = pytest.mark.usefixtures("narrow", "shallow")
+pytestmark = pytest.mark.usefixtures("small_networks")
 
 
 @pytest.fixture(scope="module")
