@@ -80,15 +80,7 @@ def narrow():
         yield
 
 
-TWO_STAGES = ((1, 2), (8, 4))
-
-
-@pytest.fixture
-def shallow(monkeypatch):
-    """Networks of two stages instead of four: half as many layers, of the same kinds, strides and features."""
-    from ucl.models import slim_resnet
-
-    monkeypatch.setattr(slim_resnet, "_STAGES", TWO_STAGES)
+TWO_STAGES = ((1, 2), (8, 4))  # of four: half as many layers, of the same kinds, strides and features
 
 
 @pytest.fixture(scope="module")

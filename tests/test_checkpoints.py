@@ -25,7 +25,6 @@ from ucl.evidence.paper import PUBLISHED_CODE
 from ucl.listeners import Checkpoint
 from ucl.machine import checkpoints
 from ucl.methods import Method
-from ucl.models import MODELS, SlimResNet18
 from ucl.scorers import RandomScores
 
 VARIANTS = {label: row.fields for label, row in WITHOUT_SCORE.items()} | {
@@ -60,9 +59,8 @@ def base(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def little_to_compute(monkeypatch, shallow):
+def little_to_compute(monkeypatch, small_networks):
     """Reduce the computation of a run without leaving out any part of it."""
-    monkeypatch.setitem(MODELS, "slim_resnet18", partial(SlimResNet18, width=8))
     monkeypatch.setattr(ucl.evaluation.readings, "BATCHES", 1)
     for module in (ucl.assembly, ucl.evaluation.accuracy):
         monkeypatch.setattr(module, "DROPOUT_PASSES", 3)
