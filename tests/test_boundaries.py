@@ -38,7 +38,7 @@ def test_gradual_periods_mix_neighbours_only_and_keep_the_order_within_a_task(si
     for task, block in enumerate(blocks):
         assert stream[tasks == task].tolist() == block.tolist()
     for number, (a, b) in enumerate(itertools.pairwise(sizes)):
-        half = int(blur * min(a, b) / 2)
+        half = int(blur * min(a, b) / 2 + 1e-9)
         transition = tasks[ends[number] - half : ends[number] + half]
         assert np.bincount(transition, minlength=number + 2)[number : number + 2].tolist() == [half, half]
 

@@ -108,11 +108,13 @@ def test_a_run_that_diverged_is_evidence_too(store):
         ([[0, NAN, 1, NAN], [1, NAN, 0, 0], [0, 0, 0, 1]], 3, True),
         ([[NAN, NAN, 1, NAN], [1, 0, 0, 0]], "2|0,3,1", False),
         ([[1, 0, 0, NAN], [1, 0, 0, 0]], "2,0,1|3", True),
+        ([[0.9, NAN, 0.5, NAN], [0, 1, 0, 0]], "joint", True),  # the tasks are learnt together, so none is forgotten
     ],
 )
 @pytest.mark.filterwarnings("error")
 def test_a_network_that_gives_one_class_for_everything_has_collapsed_unless_it_forgot(recall, n_tasks, collapsed):
-    config = Config(tasks=n_tasks) if isinstance(n_tasks, str) else Config()
+    joint = Config(method="joint") if n_tasks == "joint" else Config()
+    config = Config(tasks=n_tasks) if "|" in str(n_tasks) else joint
     accuracy = np.where(np.tri(len(recall)), 0.5, NAN)
     record = dataclasses.replace(record_of(config, accuracy=accuracy), class_recall=np.array(recall, float))
     assert record.collapsed is collapsed

@@ -335,8 +335,16 @@ def test_a_class_without_a_learnt_or_a_tested_image_is_named(caplog):
         assert ["class 3" in message for message in caplog.messages] == [True] * (3 not in learnt)
     assert dropped
     caplog.clear()
-    stream_of(dataset([40, 40, 15, 10]), n_tasks=1, class_order="size", evaluate_on="validation")
-    assert ["class 2, class 3" in message for message in caplog.messages] == [True]
+    for tested in dict(evaluate_on="validation"), dict(evaluate_every=2):
+        caplog.clear()
+        stream_of(dataset([40, 40, 15, 10]), n_tasks=1, class_order="size", **tested)
+        assert ["class 2, class 3" in message for message in caplog.messages] == [True]
+
+
+@pytest.mark.parametrize(("order", "reported"), [("size", False), ("0,1,2,3", False), ("0,3,2,1", True)])
+def test_a_long_tail_that_small_classes_prevent_is_reported(caplog, order, reported):
+    stream_of(dataset([200, 200, 150, 20]), n_tasks=2, class_order=order, imbalance=0.1)
+    assert len(caplog.messages) == reported
 
 
 def test_joint_training_mixes_the_images_of_all_tasks_and_nothing_else():

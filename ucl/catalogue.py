@@ -198,7 +198,7 @@ SCORES = _named(
           colour=_GREEN, in_paper=True),
 )
 UNIFORM = "ucl.scorers:uniform"
-"""The random control: views are computed, but the score is a random number. Its name in labels is "uniform"."""
+"""The random control: the score is a random number. Its name in labels is "uniform"."""
 
 SELECTIONS = _named(
     Row("bottom", "the least uncertain", "ucl.buffers.selection:bottom_k"),

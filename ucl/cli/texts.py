@@ -6,7 +6,8 @@ kept), 2 wrong input, 130 interrupted, 143 ended by SIGTERM, for example because
 SPLIT = """Without test images, every fifth image of a class becomes a test image. If several images are of one patient,
 give each patient a folder: <class>/<patient>/<image>. All images of a patient are then in one split, and about a fifth
 of the patients are test patients. Folders with the same name are one patient, also in several classes; one in both
-train/ and test/ is refused. In an .npz, the arrays train_patients, test_patients and val_patients name patients."""
+train/ and test/ is refused. In an .npz, the arrays train_patients, test_patients and val_patients name patients,
+and the array classes names the classes."""
 
 RUN_EXAMPLES = """examples:
   ucl run                                              the paper's method on digits, in half a minute
@@ -57,7 +58,8 @@ WHERE = """conditions:
 
 MEASURES = """measures, in per cent; with --balanced-accuracy, A and average are balanced over the classes, too:
   A                    last accuracy: mean over all tasks at the end
-  F                    last forgetting: mean fall of the earlier tasks from their best accuracy
+  F                    last forgetting: mean fall of the earlier tasks' accuracies, never balanced, from their best
+                       before the last task; negative if they rise
   best, retained       accuracy on the earlier tasks at their best and at the end; F is the difference
   learning             accuracy on each task right after it was learnt
   last, last_share     accuracy on the last task, and share of the final predictions that are one of its classes

@@ -14,7 +14,7 @@ import numpy as np
 
 from ucl import metrics
 from ucl.config import Config
-from ucl.errors import one_line_with_type
+from ucl.errors import first_of, one_line_with_type
 from ucl.fields import as_text, classes_in, decimal
 from ucl.records.measures import COLUMNS, Anytime, Reading, accuracy_so_far, to_lists
 
@@ -103,10 +103,12 @@ class Record:
         lines = [self.name, "accuracy in per cent on each task (columns) after each task (rows):"]
         lines += [" ".join("     ." if a != a else f"{100 * a:6.1f}" for a in row) for row in self.accuracy]
         if self.diverged_after is None:
-            worst = self.classes[int(np.nanargmin(self.class_recall[-1]))]
+            recall_C = self.class_recall[-1]
+            worst = first_of([name for name, recall in zip(self.classes, recall_C) if recall == np.nanmin(recall_C)])
             measures = {name: f"{decimal(100 * value)} %" for name, value in self.measures().items()}
             balanced = " (balanced)" if self.config.balanced_accuracy else f", balanced {measures['balanced']}"
-            lines += [f"last accuracy {measures['A']}{balanced}, last forgetting {measures['F']}"]
+            of_tasks = " (of the tasks above)" if self.config.balanced_accuracy else ""
+            lines += [f"last accuracy {measures['A']}{balanced}, last forgetting {measures['F']}{of_tasks}"]
             lines += [f"lowest recall of a class {measures['worst_class']} ({worst})"]
         peak = self.environment.get("peak_memory_mib")  # Records do not need to have it.
         seconds = f"{self.timing['total']:.1f} s, {1000 * self.seconds_per_batch:.1f} ms per batch"
@@ -126,8 +128,8 @@ class Record:
         """Whether the final network predicts one class for every test image, and forgetting does not explain it.
 
         A network that forgets predicts classes of the last task only, and may happen to predict just one of them. It
-        counts as collapsed if the class is of an earlier task, or if it predicted a single class after the previous
-        task too.
+        counts as collapsed if the class is of an earlier task, if it predicted a single class after the previous task
+        too, or if the tasks were learnt together (the method "joint").
         """
         if self.diverged_after is not None:
             return False
@@ -136,7 +138,7 @@ class Record:
         if self.config.tasks != "equal":
             n_last = len(classes_in(self.config.tasks)[-1])
         last_task = self.class_order[-n_last:]
-        if answer is None or answer not in last_task:
+        if answer is None or answer not in last_task or self.config.method == "joint":
             return answer is not None
         return len(last_task) > 1 and (len(self.accuracy) == 1 or _only_answer(self.class_recall[-2]) is not None)
 

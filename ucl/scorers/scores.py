@@ -93,7 +93,8 @@ def uniform(labels_N: Tensor) -> Tensor:
     `Config.smoothing` near 0 an image keeps its first number, so all images of a class are equally likely to be stored.
 
     Returns:
-        (N,), in [0, 1), from torch's global generator, like the dropout masks of the training steps.
+        (N,), in [0, 1), from torch's global generator. The dropout masks of the training steps come from it too, so in
+        a network with dropout they are not those of other scores at the same seed.
     """
     return torch.rand(len(labels_N), dtype=torch.float64, device=labels_N.device)
 

@@ -12,6 +12,8 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
+from ucl.streams.held_out import n_in_share
+
 
 def gradual(positions_of_task: Sequence[np.ndarray], blur: float, draw: np.random.Generator) -> list[np.ndarray]:
     """Mix neighbouring tasks: during a transition the share of the old task falls linearly from 1 to 0.
@@ -31,7 +33,7 @@ def gradual(positions_of_task: Sequence[np.ndarray], blur: float, draw: np.rando
             clear boundaries.
         draw: draws an offset for each transition, which decides where exactly old and new images alternate.
     """
-    halves = [int(blur * min(len(a), len(b)) / 2) for a, b in itertools.pairwise(positions_of_task)]
+    halves = [n_in_share(blur / 2, min(len(a), len(b))) for a, b in itertools.pairwise(positions_of_task)]
     periods = [period.copy() for period in positions_of_task]
     for number, half in enumerate(halves):
         old, new = positions_of_task[number : number + 2]

@@ -8,6 +8,7 @@ have come. With `blur=1` a blurry class has no main share; it belongs to its tas
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -65,7 +66,8 @@ class ClassIncrementalStream:
         device: device of the images and labels.
 
     Log messages name what is not learnt or not tested: more than a tenth of a task's images (level INFO), or a class
-    (WARNING, which Python shows without any set-up).
+    (WARNING, which Python shows without any set-up). A warning also says if `imbalance` does not give a long tail,
+    because some classes have fewer images than their place in it.
 
     Attributes:
         tasks: the tasks in order.
@@ -95,6 +97,10 @@ class ClassIncrementalStream:
         tested = test_set if config.evaluate_on == "test" else self._validation
         test = [tested.of_classes([c]) for c in range(n_classes)]
         train = thinned(train, self.class_order, config.imbalance)
+        sizes = [len(train[c]) for c in self.class_order]
+        if config.imbalance < 1 and any(later > 1.1 * size + 1 for size, later in itertools.pairwise(sizes)):
+            advice = "with class_order 'size' the images learnt fall from class to class"
+            _log.warning("%s: no long tail, because some classes are small; %s", dataset.name, advice)
         if config.long_tailed_test:
             test = thinned(test, self.class_order, config.imbalance)
 
@@ -141,7 +147,11 @@ class ClassIncrementalStream:
                     numbered=config.replay == "earlier",
                 )
             )
-        _log_left_out(self.tasks, dataset, [len(rows) for rows in test])
+        _log_left_out(self.tasks, dataset)
+        _warn_of("classes that are not tested", [len(rows) for rows in test], dataset)
+        if config.evaluate_every:
+            validated = [len(self._validation.of_classes([c])) for c in range(n_classes)]
+            _warn_of("classes that are not tested between task ends", validated, dataset)
 
     def __len__(self) -> int:
         return len(self.tasks)
@@ -225,7 +235,7 @@ def _hold_out(
 
 
 def thinned(indices_of_class: Sequence[np.ndarray], class_order: Sequence[int], imbalance: float) -> list[np.ndarray]:
-    """For each class its first images, as many as `long_tailed_counts` gives it."""
+    """For each class its first images, as many as `long_tailed_counts` gives it, or all if it has fewer."""
     largest = max(len(indices) for indices in indices_of_class)
     if imbalance == 1 or not largest:
         return list(indices_of_class)
@@ -234,14 +244,17 @@ def thinned(indices_of_class: Sequence[np.ndarray], class_order: Sequence[int], 
     return [indices[: size[c]] for c, indices in enumerate(indices_of_class)]
 
 
-def _log_left_out(tasks: Sequence[Task], dataset: ImageDataset, n_tests: Sequence[int]) -> None:
-    """Log the task that loses more than a tenth of its images, and the classes without a learnt or a tested image."""
+def _log_left_out(tasks: Sequence[Task], dataset: ImageDataset) -> None:
+    """Log the task that loses more than a tenth of its images, and the classes of which no image is learnt."""
     worst = max(tasks, key=lambda task: task.n_left_out / len(task.host_labels))
     if worst.n_left_out > 0.1 * len(worst.host_labels):
         numbers = worst.number + 1, dataset.name, worst.n_left_out, len(worst.host_labels), worst.batch_size
         _log.info("task %d of %s does not learn %d of its %d images: the last batch of %d is incomplete", *numbers)
     learnt = np.concatenate([task.host_labels[: len(task) * task.batch_size] for task in tasks])
-    if unlearnt := [name for c, name in enumerate(dataset.classes) if c not in learnt]:
-        _log.warning("%s: classes of which no image is learnt: %s", dataset.name, first_of(unlearnt))
-    if untested := [name for name, n in zip(dataset.classes, n_tests, strict=True) if not n]:
-        _log.warning("%s: classes that are not tested: %s", dataset.name, first_of(untested))
+    _warn_of("classes of which no image is learnt", np.bincount(learnt, minlength=dataset.n_classes), dataset)
+
+
+def _warn_of(what: str, counts: Sequence[int] | np.ndarray, dataset: ImageDataset) -> None:
+    """Log the names of the classes without any image."""
+    if without := [name for name, n in zip(dataset.classes, counts, strict=True) if not n]:
+        _log.warning("%s: %s: %s", dataset.name, what, first_of(without))
