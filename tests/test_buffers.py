@@ -128,7 +128,7 @@ def test_a_memory_fills_in_order_stays_full_and_replays_all_it_has(memory, label
         assert buffer.labels[: len(positions)].tolist() == [labels[p] for p in positions]
         tasks = [task_of(labels[p]) for p in positions]
         assert buffer.tasks[: len(positions)].tolist() == [-1 if task is None else task for task in tasks]
-        images, drawn = buffer.sample(size + 1, None, np.random.default_rng(seed))
+        images, drawn = buffer.samples_at(buffer.drawn_slots(size + 1, None, np.random.default_rng(seed)))
         assert sorted(positions_in(images)) == sorted(positions) and drawn.tolist() == [
             labels[p] for p in positions_in(images)
         ]

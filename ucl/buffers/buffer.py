@@ -72,11 +72,10 @@ class Buffer(ABC):
         InputError: the size is not a positive whole number.
     """
 
-    _spare_rows = 0  # additional rows of the storage, after one row per slot
-
     # What `state_dict` returns and what never changes; `ucl.listeners.Checkpoint` reads these names.
     size: int
     device: torch.device
+    images: Tensor
     positions: Tensor
     scores: Tensor
     values: dict[str, Tensor]
@@ -85,7 +84,6 @@ class Buffer(ABC):
     n_stored: int
     n_seen: int
     draw: np.random.Generator
-    _storage: Tensor
 
     def __init__(
         self, size: int, image_shape: Sequence[int], device: torch.device | str = "cpu", seed: int = 0
@@ -94,8 +92,8 @@ class Buffer(ABC):
         channels, height, width = image_shape
         self.size = size
         self.device = torch.device(device)
-        shape = size + self._spare_rows, height, width, channels
-        self._storage = torch.zeros(shape, dtype=torch.uint8, device=device).permute(0, 3, 1, 2)
+        shape = size, height, width, channels
+        self.images = torch.zeros(shape, dtype=torch.uint8, device=device).permute(0, 3, 1, 2)
         self.positions = torch.full((size,), -1, device=device)
         self.scores = torch.full((size,), math.nan, dtype=torch.float64, device=device)
         self.values = {}
@@ -105,14 +103,9 @@ class Buffer(ABC):
         self.n_seen = 0
         self.draw = np.random.default_rng(seed)
 
-    @property
-    def images(self) -> Tensor:
-        """The images of all slots."""
-        return self._storage
-
     def images_at(self, slots: Tensor) -> Tensor:
         """The images (N, C, H, W), uint8, of these slots (N,)."""
-        return self._storage[slots]
+        return images_at(self.images, slots)
 
     def samples_at(self, slots: np.ndarray) -> tuple[Tensor, Tensor]:
         """Images (N, C, H, W), uint8, and labels (N,), int64, of these slots (N,), on the device."""
@@ -194,7 +187,7 @@ class Buffer(ABC):
         n = self.n_stored = len(state["labels"])
         self.n_seen = state["n_seen"]
         self.labels[:n], self.tasks[:n] = state["labels"], state["tasks"]
-        self._storage[:n], self.positions[:n], self.scores[:n] = state["images"], state["positions"], state["scores"]
+        self.images[:n], self.positions[:n], self.scores[:n] = state["images"], state["positions"], state["scores"]
         for name, values in state["values"].items():
             self.values[name] = self._empty(values)
             self.values[name][:n] = values
@@ -221,7 +214,7 @@ class Buffer(ABC):
             reason = "a memory stores pixels as uint8; give (x * 255).round().to(torch.uint8) for x in [0, 1]"
             raise InputError("images", given, reason)
         target, source = self._on_device(slots), self._on_device(chosen)
-        self._storage[target] = batch.images[source]
+        self.images[target] = batch.images[source]
         self.positions[target] = batch.positions[source]
         self.scores[target] = math.nan
         self.labels[slots] = batch.host_labels[chosen]
@@ -247,6 +240,22 @@ class Buffer(ABC):
     def _empty(self, like: Tensor) -> Tensor:
         """The values (size, ...) of empty slots, where samples have values (N, ...) such as these: NaN, or 0."""
         return like.new_full((self.size, *like.shape[1:]), math.nan if like.is_floating_point() else 0)
+
+
+def images_at(images_NCHW: Tensor, indices: Tensor) -> Tensor:
+    """A copy of the images with these indices, channels last."""
+    channels, height, width = images_NCHW.shape[1:]
+    taken = as_words(images_NCHW)[indices].view(torch.uint8)
+    return taken.unflatten(1, (height, width, channels)).permute(0, 3, 1, 2)
+
+
+def as_words(images_NCHW: Tensor) -> Tensor:
+    """Images as one row of numbers each, sharing their memory if that is channels last.
+
+    The numbers are words of 8 bytes if possible: indexing copies number by number, so fewer are faster.
+    """
+    bytes_NR = images_NCHW.permute(0, 2, 3, 1).flatten(1)
+    return bytes_NR.view(torch.int64) if bytes_NR.shape[1] % 8 == 0 else bytes_NR
 
 
 def _indices(name: str, given: Indices, n: int) -> np.ndarray:

@@ -11,8 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ucl.buffers import image_rows
-from ucl.buffers.buffer import Buffer, Indices
+from ucl.buffers.buffer import Buffer, Indices, as_words, images_at
 from ucl.buffers.selection import Selection, quotas
 from ucl.fields import check_fields
 from ucl.models import Network
@@ -31,7 +30,6 @@ class Samples:
 
     batch: Batch
     arrived: Mapping[int, np.ndarray]  # of each class in the batch, the indices in it of its samples without a slot
-    rows: Tensor  # (size + B,), int64: rows of the images; of sample i of the batch, the number of rows plus i
     positions: Tensor  # (size + B,), int64: see `Batch`
     scores: Tensor  # (size + B,), float64: NaN for a sample without a score
     ages: Tensor  # (size + B,), int64: number of samples seen when each score was computed
@@ -48,8 +46,6 @@ class UncertaintyBuffer(Buffer):
     class-balanced memory management (section 4.1). A new class reduces the quotas of the others. A class that is not in
     the batch then gives up samples by its stored scores; if it has none, its latest samples leave first.
 
-    Images are not moved: `_row` has the storage row of each slot, and only new images are written.
-
     A subclass may change `refresh` and `smoothing` during a run. Its state methods restore its `scorer` and `selection`
     if it replaces them; a run whose subclass does not define both methods starts again after a stop.
 
@@ -65,12 +61,10 @@ class UncertaintyBuffer(Buffer):
         InputError: the size, `refresh` or `smoothing` is out of range.
     """
 
-    _spare_rows = 1  # See `ucl.buffers.image_rows`.
     refresh: float
     smoothing: float
     _slots: dict[int, np.ndarray]  # slots of each class, in the order in which the classes came
     _has_scores: set[int]  # classes whose stored samples have scores
-    _row: Tensor
     _age: Tensor
 
     def __init__(
@@ -86,8 +80,7 @@ class UncertaintyBuffer(Buffer):
         super().__init__(*arguments, **named)
         self.scorer, self.selection, self.refresh, self.smoothing = scorer, selection, refresh, smoothing
         self._slots, self._has_scores = {}, set()
-        self._row = torch.arange(self.size, device=self.device)
-        self._age = torch.zeros_like(self._row)
+        self._age = torch.zeros_like(self.positions)
 
     def update(self, model: Network, batch: Batch) -> None:
         """Update the memory as the function UpdateMemory of Algorithm 1 does, but all classes at once.
@@ -125,14 +118,12 @@ class UncertaintyBuffer(Buffer):
 
     def _stored_and_arrived(self, batch: Batch, arrived: Mapping[int, np.ndarray]) -> Samples:
         """All samples that are stored or in the batch; those in the batch have no scores yet."""
-        rows = len(self._storage) + torch.arange(len(batch), device=self.device)
         return Samples(
             batch=batch,
             arrived=arrived,
-            rows=torch.cat([self._row, rows]),
             positions=torch.cat([self.positions, batch.positions]),
             scores=torch.cat([self.scores, self.scores.new_full((len(batch),), math.nan)]),
-            ages=torch.cat([self._age, torch.zeros_like(rows)]),
+            ages=torch.cat([self._age, torch.zeros_like(batch.positions)]),
         )
 
     def _score(self, model: Network, samples: Samples, candidates: Mapping[int, Tensor]) -> None:
@@ -141,7 +132,7 @@ class UncertaintyBuffer(Buffer):
         images = []
         for label, in_batch in samples.arrived.items():
             stored_images = self.images_at(due[label][: -len(in_batch)])
-            images.append(torch.cat([stored_images, image_rows.take(samples.batch.images, self._on_device(in_batch))]))
+            images.append(torch.cat([stored_images, images_at(samples.batch.images, self._on_device(in_batch))]))
         positions = [samples.positions[indices] for indices in due.values()]
         new_scores = torch.cat(self.scorer(model, images, positions, list(samples.arrived))).double()
 
@@ -183,8 +174,8 @@ class UncertaintyBuffer(Buffer):
         from_M = torch.cat(list(retained.values()))
         for name, values in self._values_of(batch).items():
             self.values[name][slots_M] = torch.cat([self.values[name], values])[from_M]
-        rows_M = samples.rows[from_M]
-        self._row[slots_M] = image_rows.write_new(self._storage, batch.images, rows_M, self._row[slots_M])
+        stored_words = as_words(self.images)
+        stored_words[slots_M] = torch.cat([stored_words, as_words(batch.images)])[from_M]
         self.positions[slots_M] = samples.positions[from_M]
         self.scores[slots_M] = samples.scores[from_M]
         self._age[slots_M] = samples.ages[from_M]
@@ -200,17 +191,9 @@ class UncertaintyBuffer(Buffer):
     # What all memories have
 
     def replace(self, slots: Indices, batch: Batch, chosen: Indices | None = None) -> None:
-        """Raise a TypeError: overwritten slots would have no class, score or age, and show the image of another row."""
+        """Raise a TypeError: overwritten slots would have no class, score or age."""
         advice = "give a scorer and a selection, which decide what each class keeps, or inherit from Buffer"
         raise TypeError(f"{type(self).__name__} cannot replace the images of single slots; {advice}")
-
-    @property
-    def images(self) -> Tensor:
-        """The images of all slots, a copy."""
-        return self.images_at(torch.arange(self.size, device=self.device))
-
-    def images_at(self, slots: Tensor) -> Tensor:
-        return image_rows.take(self._storage, self._row[slots])
 
     def state_dict(self) -> dict[str, Any]:
         return {
