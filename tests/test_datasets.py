@@ -307,8 +307,8 @@ def test_a_check_counts_images_classes_and_equal_images_of_each_split(tmp_path, 
     assert sizes.to_dict("list") == {"train images": [4, 2], "test images": [1, 2]} and list(sizes.index) == ["0", "1"]
     assert facts == {
         "name": "mine", "train images": 6, "test images": 3, "classes": 2, "image size": 5, "channels": 1,
-        "smallest class": 2, "largest class": 4, "test images that are also train images": 2,
-        "train images in several classes": 2 - 1, "remarks": [],
+        "smallest class": 2, "largest class": 4, "fewest test images of a class": 1,
+        "test images that are also train images": 2, "train images in several classes": 2 - 1, "remarks": [],
     }  # fmt: skip
     assert not caplog.messages
     load(tmp_path / "mine.npz")  # the user's own, not a published set

@@ -172,8 +172,9 @@ def check(name: str, root: str | Path | None = None, image_size: int | None = No
     The user's function is called twice, because a run counts only for equal images.
 
     Returns:
-        Numbers of images (and patients, if they are known) in each split, of classes, shape and fingerprint; how many
-        images of a split are equal, pixel by pixel, to an image of another split or class; "sizes", a table with a row
+        Numbers of images (and patients, if they are known) in each split, in the smallest and largest class (training
+        images), of test images in the class with the fewest, of classes, shape and fingerprint; how many images of a
+        split are equal, pixel by pixel, to an image of another split or class; "sizes", a table with a row
         per class and the same numbers; and "remarks", a line each on files that are not used, images that are cropped,
         splits without a bright pixel, and folders that are patients.
 
@@ -200,6 +201,7 @@ def check(name: str, root: str | Path | None = None, image_size: int | None = No
             facts[f"{split} patients"] = len(np.unique(patients))
             sizes[f"{split} patients"] = [len(np.unique(patients[labels == c])) for c in range(data.n_classes)]
     facts["smallest class"], facts["largest class"] = sizes["train images"].agg(["min", "max"]).tolist()
+    facts["fewest test images of a class"] = int(sizes["test images"].min())
     facts |= {"classes": data.n_classes, "image size": data.image_size, "channels": data.channels}
     facts["fingerprint"] = data.fingerprint
     for split, other in combinations(splits, 2):
