@@ -63,7 +63,7 @@ def test_backward_transfer_compares_with_the_accuracy_right_after_learning():
     assert metrics.backward_transfer(THREE_TASKS) == pytest.approx(-0.325)
 
 
-# Between task ends: two evaluations in each of the first two tasks, and one at the end of the third
+# Between task ends
 
 
 @st.composite

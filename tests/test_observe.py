@@ -45,14 +45,14 @@ def data():
 def test_a_watched_memory_is_the_runs(fields, monkeypatch):
     config, replayed = BASE.replace(**fields), []
     record = ucl.run(config, device="cpu", progress=False)
-    sample = Buffer.sample
+    drawn_slots = Buffer.drawn_slots
 
     def counted(self, *arguments):
-        drawn = sample(self, *arguments)
-        replayed.append(0 if drawn is None else len(drawn[1]))
-        return drawn
+        slots = drawn_slots(self, *arguments)
+        replayed.append(len(slots))
+        return slots
 
-    monkeypatch.setattr(Buffer, "sample", counted)
+    monkeypatch.setattr(Buffer, "drawn_slots", counted)
     observed = observe(config, device="cpu", progress=False)
     table = observed.stays
     end = table[table["exit"].isna()].sort_values("position")

@@ -16,10 +16,10 @@ METHODS = ("ER", "CBR", "A-GEM", "LC", "MS", "RC", "EN", "RM", "MC", "BI")
 PUBLISHED = paper.published()
 
 
-def record_of(config, kept=0.25, best=0.9, last=0.75, fingerprint="aa", **environment):
+def record_of(config, kept=0.25, best=0.9, last=0.75, seconds=12.0, date="2025-03-01", fingerprint="aa", **environment):
     """A record of two tasks: A is the mean of `kept` and `last`, F is `best` minus `kept`."""
     accuracy = np.array([[best, np.nan], [kept, last]])
-    return made_up.record_of(config, accuracy, fingerprint=fingerprint, environment=environment)
+    return made_up.record_of(config, accuracy, seconds, fingerprint, date, environment)
 
 
 NOTHING = as_table([])

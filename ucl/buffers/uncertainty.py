@@ -174,8 +174,11 @@ class UncertaintyBuffer(Buffer):
         from_M = torch.cat(list(retained.values()))
         for name, values in self._values_of(batch).items():
             self.values[name][slots_M] = torch.cat([self.values[name], values])[from_M]
-        stored_words = as_words(self.images)
-        stored_words[slots_M] = torch.cat([stored_words, as_words(batch.images)])[from_M]
+        # Not by `torch.cat`, as a memory of large images takes gigabytes.
+        stored, arrived = as_words(self.images), as_words(batch.images)
+        is_new_M1 = (from_M >= self.size)[:, None]
+        arrived_M = arrived[(from_M - self.size).clamp_min(0)]
+        stored[slots_M] = torch.where(is_new_M1, arrived_M, stored[from_M.clamp_max(self.size - 1)])
         self.positions[slots_M] = samples.positions[from_M]
         self.scores[slots_M] = samples.scores[from_M]
         self._age[slots_M] = samples.ages[from_M]

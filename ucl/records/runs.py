@@ -44,6 +44,8 @@ def latest(records: pd.DataFrame) -> pd.DataFrame:
     It is the one with the highest `Record.rank`, as in `RecordStore.find`; on one machine, the other results are the
     same. Rows are sorted by seed, so that sums do not depend on the order of measurement.
     """
+    if records.empty:
+        return records
     rows = sorted(enumerate(records["record"]), key=lambda row: row[1].rank)
     counting = {record.identity: (index, record) for index, record in rows}.values()
     order = [(r.config.seed, r.config.without_further_tests.key, r.rank, index) for index, r in counting]

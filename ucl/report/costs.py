@@ -51,7 +51,7 @@ def table1_hours(times: pd.DataFrame) -> pd.DataFrame:
 
 
 def whole_runs(records: pd.DataFrame) -> pd.DataFrame:
-    """The paper's Table 4 as measured, also BI with `refresh=2`: a row per machine and method that has runs.
+    """The paper's Table 4 as measured, also BI with `refresh=2`: a row per processor, threads and method that has runs.
 
     A time per batch is of learning and memory, without tests. The paper's ratios are those of the seconds of the whole
     run; its printed times per batch do not agree with them.

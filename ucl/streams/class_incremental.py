@@ -99,7 +99,7 @@ class ClassIncrementalStream:
         train = thinned(train, self.class_order, config.imbalance)
         sizes = [len(train[c]) for c in self.class_order]
         if config.imbalance < 1 and any(later > 1.1 * size + 1 for size, later in itertools.pairwise(sizes)):
-            advice = "with class_order 'size' the images learnt fall from class to class"
+            advice = "let the classes come in the order of their sizes, as class_order 'size' does"
             _log.warning("%s: no long tail, because some classes are small; %s", dataset.name, advice)
         if config.long_tailed_test:
             test = thinned(test, self.class_order, config.imbalance)
