@@ -286,7 +286,7 @@ def as_table(records: pd.DataFrame | Iterable[Record]) -> pd.DataFrame:
     """
     import pandas as pd
 
-    if isinstance(records, pd.DataFrame) and ("record" in records or records.empty):
+    if isinstance(records, pd.DataFrame) and "record" in records:
         return records
     listed: list[Any] = list(records) if isinstance(records, Iterable) else [None]
     if not all(isinstance(record, Record) for record in listed):
