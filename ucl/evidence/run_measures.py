@@ -13,7 +13,7 @@ from ucl.config import Config, unique
 from ucl.evidence import paper
 from ucl.evidence.effects import PAIR, Stream, differences, effects_by
 from ucl.records import MEASURES
-from ucl.records.runs import latest, matching, without_failures
+from ucl.records.runs import latest, latest_in_order, matching, without_failures
 
 Seeds = Mapping[Stream, "range | None"]
 """The seeds that count on each stream (data set and memory size); None: all that have records."""
@@ -135,8 +135,7 @@ def reductions(records: pd.DataFrame) -> pd.DataFrame:
         A row per run: columns dataset, memory_size, label, setting (such as the names of `SETTINGS`), seed, F and F_er
         in per cent, reduction, and published: the paper's, see `ucl.paper.printed_reduction`.
     """
-    # in the order that they were given in
-    runs = without_failures(latest(records.reset_index(drop=True)).sort_index())
+    runs = without_failures(latest_in_order(records))
     names = [paper.name_of(record.config) for record in runs["record"]]
     settings = [name.partition(", ")[2] or "everything rescored" for name in names]
     runs = runs.assign(name=names, setting=settings, F=100 * runs["last_forgetting"].astype(float))

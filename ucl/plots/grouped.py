@@ -15,7 +15,7 @@ from ucl.errors import InputError
 from ucl.evidence import paper
 from ucl.plots.style import plain
 from ucl.records import Record, as_table, failures
-from ucl.records.runs import in_words, latest, listed, varying
+from ucl.records.runs import in_words, latest_in_order, listed, varying
 
 Records: TypeAlias = pd.DataFrame | Iterable[Record]
 """Records, or a table of them: `ucl.load_records`."""
@@ -38,8 +38,7 @@ def same_but_for_seed(records: Records) -> list[Record]:
     Raises:
         InputError: there is none, or they cannot share a picture; the message has a condition to add.
     """
-    # in the order that they were given in
-    records = list(latest(as_table(records).reset_index(drop=True)).sort_index()["record"])
+    records = list(latest_in_order(as_table(records))["record"])
     if not records:
         reason = "there is nothing to draw: none of these runs is measured; `ucl.sweep` measures them"
         raise InputError("", None, reason)
