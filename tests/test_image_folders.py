@@ -122,7 +122,7 @@ FAULTS = {
     "splits as ISIC and others name them": ["ISIC_2019_Training_Input ISIC_2019_Test_Input seg_pred/0 1"],
     "masks next to images": ["a b/0 1 2", "a/0_mask 1_mask_1"],
     "superpixels of patients": ["a b/p0 p1 p2/0", "b/p1/0_superpixels"],
-    "an unreadable image": ["a b/0 1", "a/2.png"],
+    "unreadable images": ["a b/0 1", "a b/2.png"],
     "images and patients in a class": ["a b/p0 p1/0", "a/0"],
     "a class without patients": ["a b/p0 p1/0", "c/0 1"],
     "a split without patients": ["train/a b/p0 p1/0", "test/a b/0"],
@@ -134,17 +134,20 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_folder_that_is_no_data_set_is_refused_in_one_line(tmp_path, fault):
+    unreadable = []
     for spec in FAULTS[fault]:
         for parts in itertools.product(*(part.split() for part in spec.split("/"))):
             path = Path(tmp_path, *parts)
             path.parent.mkdir(parents=True, exist_ok=True)
             if path.suffix:
                 path.write_bytes(b"\x89PNG\r\n\x1a\n and then nothing")
+                unreadable += [str(path)] if path.suffix == ".png" else []
             else:
                 Image.fromarray(images(1)[0]).save(f"{path}.png")
     with pytest.raises(InputError) as refusal:
         load(tmp_path)
     assert (refusal.value.name, refusal.value.value) == ("dataset", str(tmp_path)) and "\n" not in str(refusal.value)
+    assert all(path in refusal.value.reason for path in unreadable)
 
 
 # ---------------------------------------------------------------- pixels

@@ -57,10 +57,10 @@ def one_line_with_type(error: BaseException, most: int | None = 200) -> str:
     return name if text == name else f"{name}: {text}"
 
 
-def first_of(values: Sequence[object]) -> str:
+def first_of(values: Sequence[object], most: int = MOST_NAMED) -> str:
     """The first values, and how many more there are: "a, b, c and 4 more"."""
-    more = f" and {len(values) - MOST_NAMED} more" if len(values) > MOST_NAMED else ""
-    return ", ".join(map(str, values[:MOST_NAMED])) + more
+    more = f" and {len(values) - most} more" if len(values) > most else ""
+    return ", ".join(map(str, values[:most])) + more
 
 
 def one_of(name: str, value: object, known: Iterable[str], plural: str = "") -> None:

@@ -64,11 +64,13 @@ def run(options: argparse.Namespace) -> int:
     report_notes([stored])
     files = {"weights": options.weights, "predictions": options.predictions}
     if stored.record is None:
-        check_writable("store", store.folder)
         import torch
 
         from ucl.sweeps.one_run import measure_once
+        from ucl.sweeps.sweep import check_inputs
 
+        check_inputs([config], options.data)
+        check_writable("store", store.folder)
         if options.threads:
             torch.set_num_threads(options.threads)
         settings = dict(device=options.device, root=options.data, graphs=options.graphs, **files)

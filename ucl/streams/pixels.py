@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ucl.errors import one_line
+from ucl.errors import first_of, one_line
 from ucl.machine.available import available_bytes
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 IMAGE_FILES = (".png", ".jpg", ".jpeg", ".jfif", ".bmp", ".gif", ".pgm", ".ppm", ".tif", ".tiff", ".webp")
 _DECODERS = ("PNG", "JPEG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
 _log = logging.getLogger(__name__)
-_ADVICE = "give opaque images with 8 bits per channel, one per file, such as PNG or JPEG, or remove it"
+_ADVICE = "give opaque images with 8 bits per channel, one per file, such as PNG or JPEG, or remove them"
 
 
 def decode(
@@ -45,12 +45,12 @@ def decode(
         the images that lose more than a tenth when they are cropped.
 
     Raises:
-        ValueError: an image can't be used, or a split has no item.
+        ValueError: images can't be used, or a split has no item.
     """
     arrays: dict[str, Any] = {}
     for split, (n, items) in splits.items():
         labels: list[Any] = []
-        cropped = []
+        cropped, unusable = [], []
         for i, (name, image, label) in enumerate(items):
             try:
                 with _opened(image) as opened:
@@ -58,11 +58,14 @@ def decode(
                     pixels = square(opened, size)
                     cropped.append(1 - min(opened.size) / max(opened.size))
             except Exception as error:  # A decoder can raise any error on a damaged file.
-                raise ValueError(f"{name} can't be used: {one_line(error)}; {_ADVICE}") from error
-            if i == 0:
+                unusable.append(f"{name} ({one_line(error)})")
+                continue
+            if not labels:
                 images = empty_images((n, size, size, 3), folder)
             images[i] = pixels
             labels.append(label)
+        if unusable:
+            raise ValueError(f"can't use {first_of(unusable, 20)}; {_ADVICE}")  # so many that one round mends most
         if not labels:
             raise ValueError(f"has no {split} images; give at least one of each class")
         if max(cropped) > 0.1:

@@ -129,7 +129,7 @@ def sweep(
     try:
         if missing and executor is None:
             resolve_device(device)
-            _check_inputs(missing, folder)
+            check_inputs(missing, folder)
         if missing:
             check_writable("store", records.folder)
             if jobs > 1:
@@ -187,7 +187,7 @@ def automatic_jobs(device: torch.device, threads: int = 1) -> int:
     return max(1, min(most))
 
 
-def _check_inputs(missing: list[Config], root: str | None) -> None:
+def check_inputs(missing: list[Config], root: str | None) -> None:
     """Find the user objects and the images of all runs, so that a mistake is reported before the first run.
 
     Images are downloaded here, once, and not by several runs at a time.
