@@ -16,14 +16,13 @@ from conftest import save_bands
 from own_objects import Counting, Fifo, Growing, Smoothed, growing
 
 import ucl
-from ucl import Config, RecordStore
+from ucl import Config, RecordStore, checkpoints
 from ucl.buffers import Buffer, UncertaintyBuffer
 from ucl.buffers.selection import bottom_k
 from ucl.catalogue import WITHOUT_SCORE
+from ucl.checkpoints import Checkpoint
 from ucl.evaluation import Evaluation
 from ucl.evidence.paper import PUBLISHED_CODE
-from ucl.listeners import Checkpoint
-from ucl.machine import checkpoints
 from ucl.methods import Method
 from ucl.scorers import RandomScores
 
@@ -426,7 +425,7 @@ def test_no_bit_of_a_checkpoint_can_change_a_result_in_silence(er, tmp_path, mom
 
     def content():
         """The state in the file as bytes; None if it is ignored."""
-        state, data = checkpoints.load(path, identity, torch.device("cpu")), io.BytesIO()
+        state, data = checkpoints.read(path, identity, torch.device("cpu")), io.BytesIO()
         torch.save(state, data)
         return state and data.getvalue()
 

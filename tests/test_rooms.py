@@ -15,7 +15,7 @@ FLOORS = [  # an import goes down this list, and along a line from left to right
     ("report", "plots"),
     ("sweeps",),
     ("experiment", "assembly"),
-    ("evaluation", "listeners", "evidence", "records"),
+    ("evaluation", "checkpoints", "listeners", "evidence", "records"),
     ("methods", "buffers", "scorers", "streams", "models"),
     ("machine",),
     ("config", "fields", "catalogue", "user_objects", "metrics", "errors", "_version"),

@@ -11,9 +11,9 @@ import torch
 
 import ucl
 from ucl import InputError, RecordStore
+from ucl.checkpoints import Checkpoint
 from ucl.evaluation import Evaluation
 from ucl.evaluation.accuracy import predictions
-from ucl.listeners import Checkpoint
 from ucl.records.predictions import confusion
 
 pytestmark = pytest.mark.usefixtures("small_networks")

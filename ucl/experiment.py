@@ -15,11 +15,12 @@ import torch
 
 from ucl import user_objects
 from ucl.assembly import Parts, assemble, find_user_object
+from ucl.checkpoints import Checkpoint
 from ucl.config import Config
 from ucl.errors import InputError
 from ucl.evaluation.run_files import RunFiles
 from ucl.evaluation.run_tests import FinalMemory, Progress, RunTests
-from ucl.listeners import Checkpoint, Diverged, Listeners
+from ucl.listeners import Diverged, Listeners
 from ucl.machine.clock import Clock
 from ucl.machine.determinism import GlobalGenerators, default_modes, repeatable
 from ucl.machine.hardware import commit, environment, package_hash, resolve_device, scoring_dtype

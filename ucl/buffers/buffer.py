@@ -72,7 +72,7 @@ class Buffer(ABC):
         InputError: the size is not a positive whole number.
     """
 
-    # What `state_dict` returns and what never changes; `ucl.listeners.Checkpoint` reads these names.
+    # What `state_dict` returns and what never changes; `ucl.checkpoints` reads these names.
     size: int
     device: torch.device
     images: Tensor

@@ -1,1 +1,1 @@
-"""The machine of a run: devices, memory, files, checkpoints, and determinism."""
+"""The machine of a run: devices, memory, files, and determinism."""

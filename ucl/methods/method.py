@@ -43,7 +43,7 @@ class Method(ABC):
         augmentations: those of `Config.augmentation`, of the images of the "batch" and the "memory"; empty without.
     """
 
-    # What `state_dict` returns and what never changes; `ucl.listeners.Checkpoint` reads these names.
+    # What `state_dict` returns and what never changes; `ucl.checkpoints` reads these names.
     draw: np.random.Generator
     augmentations: dict[str, RandAugment]
     _lr: float

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ucl import checkpoints
 from ucl.config import Config
 from ucl.errors import InputError, one_line, one_line_with_type
 from ucl.experiment import run
 from ucl.fields import decimal
-from ucl.machine import checkpoints
 from ucl.machine.terminal import duration
 from ucl.records import RecordStore
 from ucl.records.store import StoredRun
