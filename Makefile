@@ -7,7 +7,7 @@ LESSONS := $(sort $(wildcard notebooks/0*.ipynb))
 # the notebooks whose numbers come from the committed records
 FROM_RECORDS := $(filter-out your_own,$(basename $(notdir $(filter-out $(LESSONS),$(sort $(wildcard notebooks/*.ipynb))))))
 
-.PHONY: install quickstart test test-oldest test-avalanche soak leaderboard-costs figures docs badges clean
+.PHONY: install quickstart test test-oldest test-avalanche leaderboard-costs figures docs badges clean
 
 install: $(INSTALLED)
 
@@ -62,10 +62,6 @@ test-avalanche:
 	$(PYTHON) -m venv .venv-avalanche
 	.venv-avalanche/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,avalanche]'
 	.venv-avalanche/bin/python -m pytest tests/test_avalanche.py tests/notebooks -k "avalanche or your_own"
-
-# random kills of runs; `.venv/bin/python tests/soak.py --help` for others
-soak: install
-	$(BIN)/python tests/soak.py
 
 # the time per batch of every policy of the leaderboard, in turns in one process (about ten minutes)
 leaderboard-costs: install

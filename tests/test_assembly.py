@@ -6,12 +6,10 @@ import torch
 from conftest import bands
 
 from ucl.assembly import assemble, build_buffer, build_scorer, build_stream
-from ucl.buffers.herding import closest_to_mean, herding
 from ucl.catalogue import METHODS, POLICIES, SCORES, SELECTIONS
 from ucl.config import Config
 from ucl.errors import InputError
 from ucl.machine.determinism import seed_for
-from ucl.models import SlimResNet18
 from ucl.streams.augmentation import RandAugment
 from ucl.streams.datasets import ImageDataset
 
@@ -40,12 +38,6 @@ def draws_of(seed, purpose):
 
 
 # --- stream ---
-
-
-def test_the_first_task_of_joint_training_has_images_of_all_classes(images):
-    first = {name: build_stream(config(method=name), images).tasks[0] for name in ("finetune", "joint")}
-    assert len(set(first["finetune"].host_labels)) == 2
-    assert len(set(first["joint"].host_labels)) == 4
 
 
 @pytest.mark.parametrize("share, expected", [(0.0, 0), (0.5, 2), (1.0, 4)])
@@ -110,16 +102,6 @@ def test_a_memory_with_quotas_needs_a_slot_per_class(images, name):
         assert refusal.value.name == "memory_size"
     else:
         assert build_buffer(too_small, images).size == 3
-
-
-@pytest.mark.parametrize("name, rule", [("herding", herding), ("closest-to-mean", closest_to_mean)])
-def test_a_policy_of_features_applies_the_rule_of_its_name(images, name, rule):
-    torch.manual_seed(0)
-    model = SlimResNet18(4, 1, 28, width=8)
-    candidates = torch.from_numpy(images.train_images[:7]).permute(0, 3, 1, 2)
-    scores = build_buffer(config(population=name), images).scorer(model, [candidates], (), ())[0]
-    features_ND = model.eval().features_and_logits(model.normalize(candidates))[0].detach().double()
-    assert torch.allclose(scores, rule(features_ND))
 
 
 @pytest.mark.parametrize("name", SELECTIONS)

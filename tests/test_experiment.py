@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import TWO_STAGES, needs_bfloat16
+from conftest import TWO_STAGES
 from sklearn.metrics import accuracy_score, balanced_accuracy_score
 
 import ucl
@@ -41,7 +41,6 @@ METHODS_OF_THE_TABLES = {
     "BI bottom": dict(score="BI", selection="bottom"),
     "BI top": dict(score="BI", selection="top"),
 }
-with_a_memory = pytest.mark.parametrize("label", [label for label in METHODS_OF_THE_TABLES if label != "Finetune"])
 
 
 def squares(sizes, seed):
@@ -307,16 +306,6 @@ def test_runs_in_several_threads_do_not_share_their_draws(small):
 # --- the memory ---
 
 
-@with_a_memory
-def test_the_final_memory_holds_training_images_of_the_stream_under_their_labels(base, label):
-    config = base.replace(**METHODS_OF_THE_TABLES[label])
-    data, memory = ucl.datasets.load(config.dataset), measured(config).memory
-    assert {len(column) for column in memory.values()} == {8} and len(set(memory["position"])) == 8
-    assert memory["label"] == data.train_labels[memory["position"]].tolist()
-    learnt = {p for task in build_stream(config, data) for batch in task for p in batch.positions.tolist()}
-    assert set(memory["position"]) <= learnt
-
-
 @pytest.mark.parametrize("label", ["ER", "BI top"])
 def test_the_final_model_scores_each_stored_image_by_the_same_views_for_every_method(small, label, monkeypatch):
     """Confidence and BI, computed in numpy from the image at the stored position and from the weights at the end."""
@@ -338,14 +327,6 @@ def test_the_final_model_scores_each_stored_image_by_the_same_views_for_every_me
 
 
 # --- options ---
-
-
-@pytest.mark.parametrize("precision", ["float32", pytest.param("bfloat16", marks=needs_bfloat16)])
-def test_the_precision_of_scoring_is_recorded_and_leaves_the_first_task_as_it_is(small, precision):
-    record = measured(small.replace(precision=precision))
-    assert record.environment["scoring_precision"] == precision
-    reference = measured(small.replace(population="reservoir"))
-    assert np.array_equal(record.class_recall[0], reference.class_recall[0], equal_nan=True)
 
 
 # --- errors and noise ---

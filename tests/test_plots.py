@@ -255,19 +255,6 @@ def test_different_names_have_different_texts_of_at_most_some_length(names, leng
     assert all(text == name for name, text in zip(names, texts) if len(name) <= length)
 
 
-@pytest.mark.parametrize(
-    ("names", "texts"),
-    [
-        (BLOOD_CELLS[1:3], ["eosinophil", "immature granulocytes…"]),
-        (TUMOURS[:3:2], ["squam…l differentiated", "squam…y differentiated"]),
-        (["a" * 30 + "b" * n for n in range(2)] + ["c"] * 2, [f"aaaaa…{'a' * 16}", f"aaaaa…{'a' * 15}b", "c", "c"]),
-        ([f"{'a' * 40}{c}{'b' * 40}" for c in "aab"], [f"{'a' * 17}… (1)"] * 2 + [f"{'a' * 17}… (2)"]),
-    ],
-)
-def test_names_that_are_cut_show_where_they_differ(names, texts):
-    assert style.shortened(names) == texts
-
-
 def of_classes(names):
     """The figures that name classes."""
     record = replace(record_of("ER"), classes=names[:6])

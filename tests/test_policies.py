@@ -11,14 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from own_objects import batch_normed
 from test_buffers import SHAPE as ONE_PIXEL
-from test_buffers import batches_of, contents, take_in, uniform
+from test_buffers import batches_of, contents, take_in
 from torchvision.transforms.v2 import functional as tv
 
 from ucl import Config, catalogue
 from ucl.assembly import build_memory
 from ucl.buffers import (
     CoresetBuffer,
-    FeatureBuffer,
     GSSGreedyBuffer,
     HomogeneousBuffer,
     ICaRLBuffer,
@@ -30,7 +29,7 @@ from ucl.buffers import (
     rainbow,
 )
 from ucl.buffers.coreset import TAU, coreset_measure, last_layer_gradients
-from ucl.buffers.herding import closest_to_mean, herding
+from ucl.buffers.herding import herding
 from ucl.buffers.task_end import TaskEndBuffer
 from ucl.models import OwnNetwork
 from ucl.models.passes import features_of
@@ -171,15 +170,6 @@ def losses_by_position(monkeypatch, loss_of):
     monkeypatch.setattr(loss_aware, "losses_of", losses_of)
 
 
-def test_with_equal_losses_it_is_a_reservoir(monkeypatch):
-    losses_by_position(monkeypatch, lambda position: 1.0)
-    size, n, streams = 5, 22, 1500
-    often, batches = np.zeros(n, dtype=np.int64), batches_of([0] * n, 4)
-    for seed in range(streams):
-        often[contents(take_in(LossAwareBuffer(size, ONE_PIXEL, seed=seed), batches))] += 1
-    assert uniform(often, streams, size) > 0.001
-
-
 def naive_lars(losses, labels, size, batch_size, seed):
     """The rule, sample by sample, with the draws of a batch at its start; losses never change."""
     draw, memory = np.random.default_rng(seed), []
@@ -252,12 +242,12 @@ def test_herding_picks_in_the_order_of_icarls_algorithm(n, d, seed):
     assert herding(features).argsort().tolist() == naive_herding(features.tolist())
 
 
-@pytest.mark.parametrize(("rule", "naive"), [
-    (herding, naive_herding),
-    (closest_to_mean, lambda f: np.linalg.norm(np.array(f) - np.mean(f, 0), axis=1).argsort(kind="stable").tolist()),
+@pytest.mark.parametrize(("policy", "naive"), [
+    ("herding", naive_herding),
+    ("closest-to-mean", lambda f: np.linalg.norm(np.array(f) - np.mean(f, 0), axis=1).argsort(kind="stable").tolist()),
 ])  # fmt: skip
-def test_a_class_keeps_the_best_of_its_stored_samples_and_the_batch(rule, naive, model):
-    buffer = FeatureBuffer(6, SHAPE, rule=rule)
+def test_a_class_keeps_the_best_of_its_stored_samples_and_the_batch(policy, naive, model):
+    buffer = memory_of(policy, 6)
     kept = []
     for start in range(0, 40, 5):
         positions, labels = np.arange(start, start + 5), np.zeros(5, dtype=np.int64)

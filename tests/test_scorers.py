@@ -127,17 +127,6 @@ def test_a_score_is_its_formula(name, z):
     assert got.tolist() == pytest.approx(expected, abs=1e-9, rel=1e-9 if name == "MC" else 0)
 
 
-@settings(deadline=None, max_examples=100)
-@given(z=logits())
-def test_scores_keep_to_their_ranges(z):
-    views_, _, classes = z.shape
-    highest = dict(LC=1 - 1 / classes, MS=1, RC=1, EN=math.log(classes), RM=1 - 1 / min(views_, classes))
-    for name, score in SCORES.items():
-        values = score(z)
-        assert values.isfinite().all() and values.min() >= -1e-12, name
-        assert values.max() <= highest.get(name, math.inf) + 1e-12, name
-
-
 @settings(deadline=None, max_examples=50)
 @given(z=logits())
 def test_mean_probabilities_are_logits_of_the_mean_softmax(z):
@@ -198,13 +187,15 @@ def moved(model, before):
 
 
 @torch.no_grad()
-def plain_logits(model, images, seed, view_space="pixels", per_image=True):
-    """The logits of the 12 views by the plain network in its current mode."""
-    generator, fill = torch.Generator().manual_seed(seed), torch.tensor(MEAN)
-    x = model.normalize(images) if view_space == "normalized" else images / 255
+def plain_logits(model, candidates, seed, view_space="pixels", per_image=True):
+    """The logits of the 12 views by the plain network in its current mode, class after class."""
+    generator, fill, logits = torch.Generator().manual_seed(seed), torch.tensor(MEAN), []
     forward = model.logits if view_space == "normalized" else model
-    parameters = views.draw(len(x) if per_image else 1, x.shape[-1], generator)
-    return torch.stack([forward(view) for view in views.apply(x, parameters, fill)])
+    for images in candidates:
+        x = model.normalize(images) if view_space == "normalized" else images / 255
+        parameters = views.draw(len(x) if per_image else 1, x.shape[-1], generator)
+        logits.append(torch.stack([forward(view) for view in views.apply(x, parameters, fill)]))
+    return torch.cat(logits, 1)
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -301,22 +292,13 @@ def test_an_image_has_the_same_fixed_views_whenever_and_with_whatever_it_is_scor
 @pytest.mark.parametrize("view_space", ["pixels", "normalized"])
 @pytest.mark.parametrize("view_draws", ["image", "batch"])
 def test_logits_are_the_networks_in_evaluation_mode_on_the_12_views(view_draws, view_space):
-    """Of all views, although equal ones share a pass."""
-    images = pictures(40, seed=2)
-    got = passes(seed=9, view_draws=view_draws, view_space=view_space).logits(SETTLED(), [images])
-    expected = plain_logits(copy_of(SETTLED()).eval(), images, 9, view_space, per_image=view_draws == "image")
+    """Of all views, although equal ones share a pass. Draws are for each image or for all images of a class."""
+    candidates = pictures(40, seed=2).split([15, 25])
+    got = passes(seed=9, view_draws=view_draws, view_space=view_space).logits(SETTLED(), candidates)
+    expected = plain_logits(copy_of(SETTLED()).eval(), candidates, 9, view_space, per_image=view_draws == "image")
     assert got.shape == (12, 40, 5)
     assert expected.std(0).mean() > 0.01  # the views do differ
     assert (got - expected).abs().max() < 1e-4 * expected.abs().max()
-
-
-def test_draws_of_a_view_are_for_each_image_or_for_all_of_a_class():
-    twice = pictures(1).expand(2, -1, -1, -1).contiguous()
-    separate = passes(view_draws="image").logits(SETTLED(), [twice, twice])
-    shared = passes(view_draws="batch").logits(SETTLED(), [twice, twice])
-    for n, m in itertools.combinations(range(4), 2):
-        assert not torch.allclose(separate[:, n], separate[:, m], atol=1e-4)
-        assert torch.allclose(shared[:, n], shared[:, m], atol=1e-5) is (n // 2 == m // 2)
 
 
 @pytest.mark.parametrize("how", [{}, dict(view_draws="batch"), dict(batchnorm="train")], ids=str)
@@ -372,17 +354,6 @@ def test_the_dropout_score_takes_20_passes():
     z = build_scorer(Config(score="MC")).passes.logits(DROPPING(), [pictures(3)])
     assert z.shape == (20, 3, 5)
     assert build_scorer(Config(score="BI")).passes.logits(SETTLED(), [pictures(3)]).shape == (12, 3, 5)
-
-
-def test_without_dropping_the_passes_are_the_image_as_it_is():
-    """At a vanishing rate the masks drop nothing: every pass sees the unperturbed image, and nothing varies."""
-    model, images = copy_of(SETTLED()).eval(), pictures(5)
-    model.dropout_rate = 1e-9
-    mc = scorer(dropout_variance, dropout_passes=20)
-    with torch.no_grad():
-        expected = model(images).expand(20, -1, -1)
-    torch.testing.assert_close(mc.passes.logits(model, [images]), expected, rtol=1e-4, atol=1e-4)
-    assert mc(model, [images])[0].tolist() == pytest.approx([0] * 5, abs=1e-8)
 
 
 @torch.no_grad()
@@ -488,14 +459,6 @@ def test_a_built_in_score_of_a_diverged_network_is_reported_at_the_next_check(na
     assert scores.isnan().all() or name == "RM"  # it counts votes, and NaN has an argmax
     assert not built_in.check()
     assert built_in.check()  # only what came since the last check counts
-
-
-def test_a_score_that_is_not_finite_where_the_network_is_is_refused_when_checked():
-    flawed = scorer(lambda logits_PNC: entropy(logits_PNC) / 0)
-    flawed(SETTLED(), [pictures(2), pictures(1)])  # this call does not wait for the values
-    with pytest.raises(InputError):
-        flawed.check()
-    assert flawed.check()
 
 
 def test_the_control_is_uniform():

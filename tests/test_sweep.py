@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 import types
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -180,14 +180,6 @@ def test_the_number_of_threads_is_set_for_a_sweep_and_restored(tiny, tmp_path):
     (record,) = sweep([tiny], tmp_path / "runs", device="cpu", progress=False, threads=2)
     assert record.environment["threads"] == 2
     assert torch.get_num_threads() == 1
-
-
-def test_threads_of_one_process_measure_one_run_at_a_time(tiny, tmp_path):
-    """Dropout draws from the generator of the process, which two runs at a time would share."""
-    configs = [tiny.replace(dropout=0.5, seed=seed) for seed in range(2)]
-    expected = results(sweep(configs, tmp_path / "alone", **SWEEP))
-    with ThreadPoolExecutor(2) as executor:
-        assert results(sweep(configs, tmp_path / "threads", executor, **SWEEP)) == expected
 
 
 # Failures

@@ -3,13 +3,12 @@
 import json
 import os
 import re
-import sys
 import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import save_bands
+from conftest import files, save_bands
 from PIL import Image
 
 import ucl
@@ -29,19 +28,6 @@ SCORED = {**TINY, "population": "uncertainty", "score": "mine:score"}
 SCORE = "def score(logits):\n    return {sign}logits.softmax(-1).amax(-1).std(0)  # {sign}\n"
 
 
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    """A working folder with a data set `set.npz`, an empty data folder, and no module `mine` from elsewhere."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("UCL_DATA", str(tmp_path / "data"))
-    monkeypatch.setattr(sys, "path", ["", *sys.path])
-    monkeypatch.setattr(datasets, "fetch", lambda *_: pytest.fail("nothing is downloaded to compare images"))
-    monkeypatch.delitem(sys.modules, "mine", raising=False)
-    save_bands(tmp_path / "set.npz")
-    yield tmp_path
-    sys.modules.pop("mine", None)
-
-
 def change_images(path, pixel=255):
     """Change one pixel of the data set."""
     with np.load(path) as npz:
@@ -58,10 +44,6 @@ def fingerprint(name, root=None):
     return datasets.load(str(name), root).fingerprint
 
 
-def files(store):
-    return {path: path.read_bytes() for path in Path(store).iterdir()}
-
-
 def swept(*configs, **options):
     """The records of a sweep into `runs`, and its warnings."""
     with warnings.catch_warnings(record=True) as caught:
@@ -74,22 +56,22 @@ def swept(*configs, **options):
 
 
 def test_other_images_under_one_path_are_measured_again_and_both_records_are_kept(here):
-    config = Config(dataset="set.npz", **TINY)
+    config = Config(dataset="tiny.npz", **TINY)
     (first,), reported = swept(config)
-    old, before = first.version.images, files("runs")
-    assert reported == [] and old == fingerprint("set.npz")
-    change_images("set.npz")
+    old, before = first.version.images, files(Path("runs"))
+    assert reported == [] and old == fingerprint("tiny.npz")
+    change_images("tiny.npz")
     (second,), (line,) = swept(config)
-    new, after = second.version.images, files("runs")
-    assert "set.npz" in line and old in line and new in line and "\n" not in line
-    assert new == fingerprint("set.npz") != old and len(after) == 2 and before.items() <= after.items()
+    new, after = second.version.images, files(Path("runs"))
+    assert "tiny.npz" in line and old in line and new in line and "\n" not in line
+    assert new == fingerprint("tiny.npz") != old and len(after) == 2 and before.items() <= after.items()
     assert all(re.fullmatch(r"[A-Za-z0-9-]+\.json", path.name) and config.key in path.name for path in after)
 
     again, reported = swept(config)  # each record is read for its own images, and nothing is measured
-    assert [r.to_json() for r in again] == [second.to_json()] and reported == [] and files("runs") == after
-    save_bands(here / "set.npz")
+    assert [r.to_json() for r in again] == [second.to_json()] and reported == [] and files(Path("runs")) == after
+    save_bands(here / "tiny.npz")
     again, reported = swept(config)
-    assert [r.to_json() for r in again] == [first.to_json()] and reported == [] and files("runs") == after
+    assert [r.to_json() for r in again] == [first.to_json()] and reported == [] and files(Path("runs")) == after
 
 
 def test_a_named_set_in_another_data_folder_is_other_images(here):
@@ -130,7 +112,7 @@ def test_where_the_images_are_not_here_records_count_and_a_line_says_that_nothin
 
 
 def test_images_are_read_once_per_process_and_again_only_after_a_change(here, monkeypatch):
-    configs = [Config(dataset="set.npz", **TINY, seed=seed) for seed in range(3)]
+    configs = [Config(dataset="tiny.npz", **TINY, seed=seed) for seed in range(3)]
     swept(*configs)
     reads, load = [], datasets.load
     monkeypatch.setattr(datasets, "load", lambda *given: reads.append(given) or load(*given))
@@ -140,7 +122,7 @@ def test_images_are_read_once_per_process_and_again_only_after_a_change(here, mo
         status(configs, "runs", "cpu")
         open_session(configs, store="runs", output="out")
     assert len(reads) == 1
-    os.utime("set.npz", (1, 1))
+    os.utime("tiny.npz", (1, 1))
     assert all(config in RecordStore("runs") for config in configs)
     assert len(reads) == 2
     assert not RecordStore("runs").lookup(configs[0].replace(seed=9)).record
@@ -173,10 +155,10 @@ def test_three_spellings_of_a_path_are_one_data_set(here):
     configs = [Config(dataset=dataset, **TINY) for dataset in spellings]
     assert len({config.key for config in configs}) == 4  # the keys are unchanged
     (first,), _ = swept(configs[1])
-    before = files("runs")
+    before = files(Path("runs"))
     records, reported = swept(*configs)
     assert {record.to_json() for record in records} == {first.to_json()}
-    assert reported == [] and files("runs") == before
+    assert reported == [] and files(Path("runs")) == before
     store = RecordStore("runs")
     assert all(config in store and store.load(config).to_json() == first.to_json() for config in configs)
     assert status(configs, "runs", "cpu")["missing"].tolist() == [[]] * 4
@@ -230,7 +212,7 @@ def test_keys_of_paths_stay_as_they_were():
 
 
 def test_a_changed_score_is_measured_again_and_both_records_are_kept(here):
-    config = Config(dataset="set.npz", **SCORED)
+    config = Config(dataset="tiny.npz", **SCORED)
     Path("mine.py").write_text(SCORE.format(sign="+"))
     (first,), reported = swept(config)
     source = first.version.source
@@ -239,9 +221,9 @@ def test_a_changed_score_is_measured_again_and_both_records_are_kept(here):
     (second,), (line,) = swept(config)
     assert "mine:score" in line and source in line and second.version.source in line and "\n" not in line
     assert second.version.source != source and second.memory["position"] != first.memory["position"]
-    stored = files("runs")
+    stored = files(Path("runs"))
     assert len(stored) == 2
-    assert [r.to_json() for r in swept(config)[0]] == [second.to_json()] and files("runs") == stored
+    assert [r.to_json() for r in swept(config)[0]] == [second.to_json()] and files(Path("runs")) == stored
     table = ucl.results(load_records("runs"))
     assert table["n"].tolist() == [1, 1] and set(table["source"]) == {source, second.version.source}
     Path("mine.py").write_text(SCORE.format(sign="+"))
@@ -253,7 +235,7 @@ def test_a_changed_score_is_measured_again_and_both_records_are_kept(here):
     "fields", [dict(score="BI"), dict(score="ucl.scorers:uniform"), dict(score="mine:score", method="finetune")]
 )
 def test_a_score_of_the_package_and_a_memory_without_a_score_have_no_source(here, fields):
-    config = Config(dataset="set.npz", **{**TINY, "population": None, **fields})
+    config = Config(dataset="tiny.npz", **{**TINY, "population": None, **fields})
     (here / "mine.py").write_text("raise SystemExit('executed')")
     assert current_version(config).source == ""
 
@@ -262,11 +244,11 @@ def test_a_score_of_the_package_and_a_memory_without_a_score_have_no_source(here
 
 
 def test_a_session_shows_old_results_for_new_images_only_with_a_warning(here):
-    configs = [Config(dataset="set.npz", **TINY, seed=seed) for seed in range(2)]
+    configs = [Config(dataset="tiny.npz", **TINY, seed=seed) for seed in range(2)]
     first = open_session(configs, store="runs", output="out", compute=True, device="cpu")
-    old = fingerprint("set.npz")
-    change_images("set.npz")
-    for compute, expected in (False, old), (True, fingerprint("set.npz")):
+    old = fingerprint("tiny.npz")
+    change_images("tiny.npz")
+    for compute, expected in (False, old), (True, fingerprint("tiny.npz")):
         with pytest.warns(UserWarning, match=f"of other images .*{old}"):
             shown = open_session(configs, store="runs", output="out", compute=compute, device="cpu")
         assert shown.missing == first.missing == 0 and set(shown.runs["fingerprint"]) == {expected}
