@@ -4,8 +4,11 @@ The fixtures import torch and the networks: the process that only distributes th
 """
 
 import gc
+import os
+import subprocess
 import sys
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -135,6 +138,15 @@ def cli(capsys):
         return code, *capsys.readouterr()
 
     return call
+
+
+def python(*words, environment=None, **options):
+    """The output of a fresh interpreter that imports this tree and has to end with exit code 0."""
+    root = str(Path(__file__).resolve().parents[1])
+    env = {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1", **(environment or {})}
+    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, env=env, **options)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def files(folder):

@@ -87,17 +87,6 @@ def test_each_number_is_that_of_the_network_tested_by_itself(base, dropout):
         assert np.isnan(row[n_learnt:]).all()
 
 
-@pytest.mark.parametrize("has_validation", [False, True])
-def test_validation_images_are_those_that_tuning_would_be_tested_on(base, has_validation):
-    data = ucl.datasets.load(base.dataset)
-    if has_validation:
-        data = dataclasses.replace(data, val_images=data.test_images[:12], val_labels=data.test_labels[:12])
-    tuned = build_stream(base.replace(evaluate_on="validation"), data)
-    for task, (images, labels) in zip(tuned, build_stream(base, data).validation_tests(), strict=True):
-        assert sorted(map(bytes, images.numpy())) == sorted(map(bytes, task.test_images.numpy()))
-        assert sorted(labels.tolist()) == sorted(task.test_labels.tolist())
-
-
 def test_a_task_without_validation_images_is_refused(base):
     with pytest.raises(InputError, match=r"^evaluate_every=2: task 1 has no validation images"):
         run(base.replace(evaluate_every=2, validation=0.01))

@@ -1,5 +1,6 @@
 """The memories: what they keep of a stream. Each image encodes its position, so that contents can be identified."""
 
+import dataclasses
 import itertools
 import math
 from collections import Counter
@@ -11,10 +12,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from own_objects import Fifo
 from scipy import stats
 
 from ucl.buffers import ClassBalancedBuffer, ReservoirBuffer, UncertaintyBuffer
 from ucl.buffers.selection import SELECTIONS, bottom_k, quotas
+from ucl.errors import InputError
 from ucl.scorers import RandomScores
 from ucl.streams import Batch
 
@@ -437,3 +440,81 @@ def test_replay_draws_every_eligible_image_equally_often(memory, exclude_task):
         often.update(positions_in(buffer.images[buffer.drawn_slots(4, exclude_task, draw)]))
     assert set(often) == set(eligible)
     assert uniform([often[p] for p in eligible], times, 4) > 0.001
+
+
+# --- the base class: what a user's policy stores, replaces, and keeps with each sample ---
+
+
+def with_values(n=2, size=10):
+    """Batches whose samples have their position and two noisy numbers."""
+    draw = np.random.default_rng(1)
+    for number in range(n):
+        batch = batch_of(range(number * size, (number + 1) * size), draw.integers(0, 5, size), number // 5)
+        batch.values.update(position=batch.positions.clone(), noise=torch.from_numpy(draw.random((size, 2))))
+        yield batch
+
+
+@pytest.mark.parametrize(("name", "value"), [("size", 0), ("size", 2.5), ("refresh", 0), ("smoothing", 1.5)])
+def test_a_memory_refuses_sizes_and_shares_out_of_range(name, value):
+    with pytest.raises(InputError) as refusal:
+        UncertaintyBuffer(**{"size": 5, name: value}, image_shape=SHAPE, scorer=RandomScores(3), selection=bottom_k)
+    assert (refusal.value.name, refusal.value.value) == (name, value)
+
+
+def test_a_fifo_memory_has_the_last_images():
+    buffer, all_batches = Fifo(12, SHAPE), list(with_values(7))
+    for batch in all_batches:
+        buffer.update(NO_MODEL, batch)
+    assert sorted(buffer.positions.tolist()) == list(range(58, 70))
+    for name in ("position", "noise"):
+        values = torch.cat([batch.values[name] for batch in all_batches])
+        assert torch.equal(buffer.values[name], values[buffer.positions])
+
+
+@pytest.mark.parametrize("buffer", [Fifo(12, SHAPE), random_scores(12, 3)])
+def test_empty_slots_have_no_values_and_all_batches_the_same_names(buffer):
+    first, second = with_values()
+    buffer.update(NO_MODEL, first)
+    assert buffer.values["noise"].isnan().all(1).tolist() == [slot >= 10 for slot in range(12)]
+    assert buffer.values["position"].tolist() == [*range(10), 0, 0]
+    del second.values["noise"]
+    with pytest.raises(ValueError, match="noise"):
+        buffer.update(NO_MODEL, second)
+
+
+def test_of_two_samples_for_one_slot_the_later_one_is_stored():
+    buffer, (first, second) = Fifo(10, SHAPE), with_values()
+    assert buffer.store(first) == 10 and buffer.store(second) == 0
+    buffer.scores[:] = 1.0
+    buffer.replace(torch.tensor([2, 2]), second, [5, 6])
+    buffer.replace([], second, [])
+    assert buffer.positions.tolist() == [0, 1, 16, *range(3, 10)]
+    assert buffer.scores.isnan().tolist() == [slot == 2 for slot in range(10)]  # The old number is gone.
+    buffer.replace(np.arange(10), second)
+    assert buffer.positions.tolist() == list(range(10, 20))
+
+
+@pytest.mark.parametrize(
+    ("slots", "chosen"), [([10], [0]), ([-1], [0]), ([1], [10]), ([1, 2], [0]), ([1.5], [0]), (np.ones(10, bool), None)]
+)
+def test_wrong_slots_are_refused_and_nothing_is_written(slots, chosen):
+    buffer, (first, second) = Fifo(10, SHAPE), with_values()
+    buffer.store(first)
+    with pytest.raises(ValueError):
+        buffer.replace(slots, second, chosen)
+    assert buffer.positions.tolist() == list(range(10))
+
+
+def test_a_memory_by_scores_refuses_to_replace_single_slots():
+    buffer, (first, second) = random_scores(10, 3), with_values()
+    buffer.update(NO_MODEL, first)
+    with pytest.raises(TypeError, match="inherit from Buffer"):
+        buffer.replace([3], second, [0])
+
+
+@pytest.mark.parametrize("buffer", [Fifo(7, SHAPE), random_scores(7, 3)])
+def test_float_images_are_refused(buffer):
+    batch = next(with_values())
+    with pytest.raises(InputError) as refusal:
+        buffer.update(NO_MODEL, dataclasses.replace(batch, images=batch.images / 255))
+    assert refusal.value.name == "images"

@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -13,6 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from conftest import python
 from IPython.core.inputtransformer2 import TransformerManager
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
@@ -76,8 +76,7 @@ def test_on_colab_the_cell_installs_the_package_alone_and_calls_its_set_up(monke
 
 def test_the_set_up_needs_nothing_but_python():
     """It runs before the packages that are missing in Colab are installed."""
-    command = [sys.executable, "-S", "-c", "import ucl.reproduction.colab"]
-    subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True)
+    python("-S", "-c", "import ucl.reproduction.colab")
 
 
 # What it calls

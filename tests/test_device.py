@@ -5,7 +5,6 @@ operation is recorded too, because copies to "meta" never wait, whereas copies t
 """
 
 import multiprocessing
-import subprocess
 import sys
 from collections import Counter
 
@@ -17,7 +16,6 @@ from torch.utils._pytree import tree_leaves
 
 from ucl import Config, datasets
 from ucl.assembly import build_buffer, build_method, build_model, build_stream
-from ucl.evidence.paper import PUBLISHED_CODE
 from ucl.machine.determinism import exact_arithmetic
 
 pytestmark = pytest.mark.usefixtures("small_networks")
@@ -180,12 +178,3 @@ def test_float32_is_exact_whatever_the_caller_chose_and_stays_chosen(caller):
     process.start()
     process.join(60)
     assert process.exitcode == 0
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("fields", [{}, {"precision": "float32"}, {"score": "MC"}, PUBLISHED_CODE], ids=str)
-def test_a_fresh_process_runs_on_a_gpu(fields):
-    config = Config(validation=0.5, imbalance=0.2, memory_size=10, **fields)
-    script = "import sys, ucl; print(ucl.run(ucl.Config.from_json(sys.argv[1]), device='cuda').last_accuracy)"
-    done = subprocess.run([sys.executable, "-c", script, config.to_json()], check=True, capture_output=True, text=True)
-    assert 0 < float(done.stdout) <= 1

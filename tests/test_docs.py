@@ -2,15 +2,13 @@
 
 import inspect
 import json
-import os
 import re
-import subprocess
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from conftest import python
 from filelock import FileLock
 
 import ucl
@@ -65,11 +63,8 @@ def site(suite_folder):
     folder = suite_folder / "site"
     with FileLock(f"{folder}.lock"):  # One process of the suite builds it.
         if not folder.exists():
-            command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
-            names = {"PYTHONPATH": ROOT, "UCL_EXECUTED": folder / "none", "NO_MKDOCS_2_WARNING": "1"}
-            env = os.environ | {name: str(value) for name, value in names.items()}
-            done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
-            assert done.returncode == 0, done.stderr
+            environment = {"UCL_EXECUTED": str(folder / "none"), "NO_MKDOCS_2_WARNING": "1"}
+            python("-m", "mkdocs", "build", "--strict", "--site-dir", folder, environment=environment, cwd=ROOT)
     return {path: Page(path) for path in sorted(folder.rglob("*.html"))}, folder
 
 

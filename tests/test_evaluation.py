@@ -1,28 +1,29 @@
-"""Test results of streams put together by the user, counted again in plain Python."""
+"""Test results counted again in plain Python, and the published tests compared with torch's modules."""
 
+import copy
 import dataclasses
 
 import numpy as np
 import pytest
 import torch
+from conftest import save_bands
 from test_streams import dataset, stream_of
+from torch import nn
 
-from ucl.evaluation import Evaluation
+from ucl import Config, datasets
+from ucl.assembly import build_method, build_model, build_stream
+from ucl.evaluation import Evaluation, mc_test_as_published, thinned_tests
+from ucl.machine.determinism import seed_for
+
+pytestmark = pytest.mark.usefixtures("small_networks")
 
 
-def counted(evaluation, predicted):
-    """Fill an evaluation with these predictions [after task][on task]."""
-    for after, labels in enumerate(predicted):
-        evaluation.count(lambda task, labels=labels: labels[task.number], after)
-    return evaluation
-
-
-def domain_incremental(n_tasks=3, seed=0):
-    """A stream whose tasks all have four classes, with different numbers of test images per class."""
+def domain_incremental():
+    """A stream of three tasks of the same four classes, with different numbers of test images per class."""
     stream = stream_of(dataset([40] * 4), n_tasks=1)
-    draw, (task,) = np.random.default_rng(seed), stream.tasks
+    draw, (task,) = np.random.default_rng(0), stream.tasks
     stream.tasks = []
-    for number in range(n_tasks):
+    for number in range(3):
         labels = np.repeat(range(4), draw.integers(1, 9, 4)) if number else np.repeat([0, 1, 2], [3, 1, 4])
         images = torch.zeros(len(labels), 3, 2, 2, dtype=torch.uint8)
         new = dict(number=number, classes=tuple(np.unique(labels).tolist()))
@@ -33,10 +34,10 @@ def domain_incremental(n_tasks=3, seed=0):
 
 def test_tasks_that_share_classes_have_separate_accuracies():
     stream, draw = domain_incremental(), np.random.default_rng(1)
-    predicted = [[draw.integers(0, 4, len(task.test_labels)) for task in stream] for _ in stream]
-    evaluation = counted(Evaluation(stream, 0), predicted)
-    truth = [task.test_labels.numpy() for task in stream]
-    for t, row in enumerate(predicted):
+    evaluation, truth = Evaluation(stream, 0), [task.test_labels.numpy() for task in stream]
+    for t in range(3):
+        row = [draw.integers(0, 4, len(labels)) for labels in truth]
+        evaluation.count(lambda task, row=row: row[task.number], t)
         expected = [np.mean(row[i] == truth[i]) if i <= t else np.nan for i in range(3)]
         assert evaluation.accuracy[t] == pytest.approx(expected, nan_ok=True)
         all_predicted, all_truth = (np.concatenate(labels[: t + 1]) for labels in (row, truth))
@@ -45,3 +46,80 @@ def test_tasks_that_share_classes_have_separate_accuracies():
             recall = np.mean(all_predicted[is_class] == c) if is_class.any() else np.nan
             assert evaluation.class_recall[t, c] == pytest.approx(recall, nan_ok=True)
     assert np.isnan(evaluation.class_recall[0, 3]) and not np.isnan(evaluation.class_recall[1:]).any()
+
+
+# The published tests
+
+
+@pytest.fixture(scope="module")
+def learnt(tmp_path_factory):
+    """A network with dropout after a task of bands, and its stream."""
+    path = save_bands(tmp_path_factory.mktemp("data") / "bands.npz")
+    config = Config(dataset=str(path), n_tasks=1, score="MC", memory_size=8, lr=0.05)
+    data = datasets.load(config.dataset)
+    stream, model = build_stream(config, data), build_model(config, data)
+    method = build_method(config, model)
+    for batch in [*stream.tasks[0]] * 3:
+        method.learn(model, batch)
+    return model, stream.tasks[0]
+
+
+def test_the_published_test_is_the_mean_of_training_mode_logits_over_batches_of_ten(learnt):
+    """The masks and therefore some answers differ, but the accuracy is similar; evaluation mode answers differently."""
+    model, task = learnt
+    given = [mc_test_as_published(model, task, seed) for seed in range(3)]
+    plain = copy.deepcopy(model).train()
+    expected = []
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for _ in given:
+            predicted = torch.empty_like(task.test_labels)
+            for batch in torch.randperm(len(predicted)).split(10):
+                predicted[batch] = torch.stack([plain(task.test_images[batch]) for _ in range(20)]).mean(0).argmax(-1)
+            expected.append(predicted.numpy())
+    truth = task.test_labels.numpy()
+    accuracy, reference = (np.mean(np.array(labels) == truth) for labels in (given, expected))
+    assert accuracy == pytest.approx(reference, abs=0.12)
+    assert np.mean(np.array(given) == np.array(expected)) > 0.6
+
+
+def test_the_published_test_follows_its_seed_and_leaves_all_as_it_was(learnt):
+    model, task = learnt
+    noise = torch.randint(0, 256, task.test_images.shape, generator=torch.Generator().manual_seed(0)).byte()
+    task = dataclasses.replace(task, test_images=noise)  # the network is unsure about noise
+    before, drawn = copy.deepcopy(model.state_dict()), torch.get_rng_state()
+    first, again, other = (mc_test_as_published(model, task, seed) for seed in (1, 1, 2))
+    assert (first == again).all() and first.shape == task.test_labels.shape
+    assert (first != other).any()
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert torch.equal(torch.get_rng_state(), drawn)
+
+
+@pytest.mark.parametrize("imbalance", [0.1, 0.5, 1.0])
+def test_the_images_counted_are_those_of_a_stream_with_a_long_tailed_test(tmp_path, imbalance):
+    path = save_bands(tmp_path / "bands.npz")
+    config = Config(dataset=str(path), n_tasks=2, memory_size=8, imbalance=imbalance, batch_size=2)
+    data = datasets.load(config.dataset)
+    whole, thin = (build_stream(config.replace(long_tailed_test=tail), data) for tail in (False, True))
+    counted_N, sizes = torch.from_numpy(thinned_tests(whole, imbalance)), [len(task.test_labels) for task in whole]
+    for task, expected, counted in zip(whole, thin, counted_N.split(sizes), strict=True):
+        assert torch.equal(task.test_images[counted], expected.test_images)
+        assert counted.all() == (imbalance == 1)
+
+
+def test_without_dropout_the_published_test_is_one_training_mode_pass_per_batch(learnt):
+    """The results equal those of torch's layers on batches of ten images, in the order that the seed draws."""
+    model, task = learnt
+    certain = copy.deepcopy(model).train()
+    for layer in certain.modules():
+        if isinstance(layer, nn.Dropout):
+            layer.p = 0.0
+    certain.dropout_rate = 0.0
+    order = np.random.default_rng(seed_for(5, "published test of task 0")).permutation(len(task.test_labels))
+    expected, plain = np.empty(len(order), dtype=np.int64), copy.deepcopy(certain)
+    with torch.no_grad():
+        for start in range(0, len(order), 10):
+            batch = order[start : start + 10]
+            expected[batch] = plain(task.test_images[torch.from_numpy(batch)]).argmax(-1).numpy()
+    assert (mc_test_as_published(certain, task, 5) == expected).all()
+    assert len(set(expected.tolist())) > 1

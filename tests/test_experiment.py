@@ -2,18 +2,14 @@
 
 import json
 import math
-import os
 import random
-import subprocess
-import sys
 import threading
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from conftest import TWO_STAGES
+from conftest import TWO_STAGES, python
 from sklearn.metrics import accuracy_score, balanced_accuracy_score
 
 import ucl
@@ -221,12 +217,8 @@ def test_in_another_process_a_run_repeats_bit_for_bit_and_loads_no_compiler(smal
         "print(json.dumps([name for name in ('torch._dynamo', 'torchvision') if name in sys.modules]))\n"
     )
     lines = "".join(json.dumps(config.to_json()) + "\n" for config in configs)
-    source = str(Path(ucl.__file__).parents[1])
-    environment = {**os.environ, "PYTHONPATH": source, "PYTHONHASHSEED": "77"}
-    done = subprocess.run(
-        [sys.executable, "-c", script], input=lines, capture_output=True, text=True, env=environment, check=True
-    )
-    *results, slow_to_load = map(json.loads, done.stdout.splitlines())
+    output = python("-c", script, environment={"PYTHONHASHSEED": "77"}, input=lines)
+    *results, slow_to_load = map(json.loads, output.splitlines())
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(MODELS, "slim_resnet18", SlimResNet18)
         wide = measured.__wrapped__(configs[0])

@@ -1,7 +1,6 @@
 """The leaderboard: its runs, its differences compared with scipy, and the comparison at equal seconds."""
 
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -30,7 +29,6 @@ from ucl.evidence.leaderboard import (
 from ucl.report import policies
 from ucl.scorers import resolve
 
-ROOT = Path(__file__).resolve().parents[1]
 NO_TIMES = pd.DataFrame(columns=["dataset", "memory_size", "method", "task", "whole_ms"])
 SOME = ["ER", "CBR", *(f"CBR, {n} updates" for n in UPDATES), "GSS", "LARS", "BI top", "BI bottom", UNIFORM_SCORE]
 TO_TIME = benchmark_names()

@@ -4,11 +4,11 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from conftest import python
 
 import ucl
 from ucl import Config
@@ -77,9 +77,8 @@ for precision in ("auto", "float32", "bfloat16"):
 
 def test_bfloat16_is_refused_where_the_processor_has_none():
     """oneDNN reads the variable when a process begins."""
-    env = os.environ | {"PYTHONPATH": str(ROOT), "ONEDNN_MAX_CPU_ISA": "AVX2"}
-    done = subprocess.run([sys.executable, "-c", PRECISIONS], capture_output=True, text=True, check=True, env=env)
-    supported, auto, exact, half = done.stdout.splitlines()
+    output = python("-c", PRECISIONS, environment={"ONEDNN_MAX_CPU_ISA": "AVX2"})
+    supported, auto, exact, half = output.splitlines()
     assert exact == "torch.float32" and half == ("torch.bfloat16" if supported == "True" else "refused precision")
     assert supported == "True" or auto == "torch.float32"
     assert supported == "False" or os.uname().machine != "x86_64"
@@ -104,9 +103,8 @@ commit.cache_clear()  # as in a new process
 print(commit())
 """
     head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=checkout, capture_output=True, text=True).stdout.strip()
-    env = {**os.environ, "PYTHONPATH": str(checkout), "LC_ALL": "C"}
-    reported = subprocess.run([sys.executable, "-c", source], cwd=checkout, capture_output=True, text=True, env=env)
-    assert reported.stdout.splitlines() == [head, head, f"{head}+"] and re.fullmatch("[0-9a-f]{40}", head)
+    reported = python("-c", source, environment={"PYTHONPATH": str(checkout), "LC_ALL": "C"}, cwd=checkout)
+    assert reported.splitlines() == [head, head, f"{head}+"] and re.fullmatch("[0-9a-f]{40}", head)
 
 
 def test_the_hash_of_the_package_is_of_the_names_and_contents_of_its_files(tmp_path, monkeypatch):

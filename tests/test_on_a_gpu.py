@@ -5,12 +5,14 @@ import warnings
 
 import pytest
 import torch
+from conftest import python
 from test_graphs import KINDS, OWN, assert_equal, learnt, scored
 from test_models import pictures, relative_error, trained
 
 import ucl
-from ucl import datasets
+from ucl import Config, datasets
 from ucl.assembly import build_buffer, build_model, build_stream
+from ucl.evidence.paper import PUBLISHED_CODE
 from ucl.machine.cuda_graphs import WARM_UP, Graphed
 from ucl.machine.determinism import exact_arithmetic, repeatable
 from ucl.models import FoldedNetwork
@@ -39,6 +41,13 @@ def test_a_run_has_the_results_of_one_without_graphs(tiny, of):
     plain, default = (ucl.run(config, device="cuda", progress=False, graphs=graphs) for graphs in (False, None))
     assert (plain.environment["graphs"], default.environment["graphs"]) == (False, True)
     assert plain.results == default.results
+
+
+@pytest.mark.parametrize("fields", [{}, {"precision": "float32"}, {"score": "MC"}, PUBLISHED_CODE], ids=str)
+def test_a_fresh_process_runs_on_a_gpu(fields):
+    config = Config(validation=0.5, imbalance=0.2, memory_size=10, **fields)
+    script = "import sys, ucl; print(ucl.run(ucl.Config.from_json(sys.argv[1]), device='cuda').last_accuracy)"
+    assert 0 < float(python("-c", script, config.to_json())) <= 1
 
 
 @pytest.mark.parametrize("view_draws", ["image", "fixed", "batch"])

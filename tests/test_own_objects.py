@@ -14,7 +14,6 @@ import ucl
 from ucl import Config, RecordStore, load_records, plots
 from ucl.records.store import current_version
 
-ROOT = Path(ucl.__file__).resolve().parents[1]
 EXAMPLES = Path(__file__).with_name("own_objects.py")
 BASE = dict(dataset="tiny.npz", n_tasks=2, memory_size=8, precision="float32", model="mine:Grouped", lr=0.05)
 VARIANTS = {  # by label; all have a user's network

@@ -2,16 +2,16 @@
 
 import ast
 import json
-import os
 import re
 import shutil
 import subprocess
 import sys
 import zipfile
+from functools import partial
 from pathlib import Path
 
 import pytest
-from conftest import save_bands
+from conftest import python, save_bands
 from IPython.core.inputtransformer2 import TransformerManager
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -64,14 +64,6 @@ def tracked():
     git = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(git, capture_output=True, text=True, check=True).stdout.split("\0")
     return [ROOT / name for name in names if name and (ROOT / name).is_file()]
-
-
-def python(code):
-    """The output of a fresh interpreter that imports this tree."""
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, cwd=ROOT.parent)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 # Bounds
@@ -130,7 +122,7 @@ def test_every_package_that_is_imported_is_asked_for():
 
 def test_importing_the_package_loads_nothing_heavy_reads_nothing_and_prints_nothing(tmp_path):
     code = f"import os, json, sys; os.environ['UCL_DATA'] = {str(tmp_path / 'data')!r}; import ucl, ucl.cli.main; "
-    (line,) = python(code + "print(json.dumps(list(sys.modules)))").splitlines()
+    (line,) = python("-c", code + "print(json.dumps(list(sys.modules)))").splitlines()
     loaded = set(json.loads(line))
     assert list(tmp_path.iterdir()) == []
     for module in (
@@ -147,7 +139,7 @@ def test_waiting_threads_soon_give_their_core_away_unless_the_user_has_decided(m
     for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv(given or "OTHER", "7")
-    assert python("import os, ucl; print(os.environ.get('GOMP_SPINCOUNT'))").strip() == expected
+    assert python("-c", "import os, ucl; print(os.environ.get('GOMP_SPINCOUNT'))").strip() == expected
 
 
 ANSWERED_AT_ONCE = {  # exit code by arguments
@@ -185,7 +177,7 @@ for given, words in {words}.items():
     late += [given] if {{"torch", "pandas"}} & {{*sys.modules}} else []
 print(json.dumps([codes, late]))
 """
-    assert json.loads(python(program).splitlines()[-1]) == [ANSWERED_AT_ONCE, []]
+    assert json.loads(python("-c", program).splitlines()[-1]) == [ANSWERED_AT_ONCE, []]
 
 
 def test_a_notebook_of_committed_records_starts_without_torch():
@@ -193,7 +185,7 @@ def test_a_notebook_of_committed_records_starts_without_torch():
     figures = ROOT / "figures"
     code += f"session = open_session(paper.grid('table1'), {str(figures / 'runs')!r}, {str(figures)!r}); "
     code += "print(len(session.runs) > 0, 'torch' in sys.modules)"
-    assert python(code) == "True False\n"
+    assert python("-c", code) == "True False\n"
 
 
 def test_without_avalanche_its_module_says_in_one_line_how_to_install_it(monkeypatch):
@@ -209,7 +201,7 @@ def test_without_avalanche_its_module_says_in_one_line_how_to_install_it(monkeyp
 def test_completion_offers_the_public_names_before_they_are_imported():
     code = "import ucl, sys; from ucl import streams; "
     code += "print([{*room.__all__} <= {*dir(room)} for room in (ucl, streams)], 'torch' in sys.modules)"
-    assert python(code) == "[True, True] False\n"
+    assert python("-c", code) == "[True, True] False\n"
 
 
 # A wheel
@@ -240,14 +232,8 @@ def test_an_installed_wheel_runs_anywhere_and_its_records_name_its_version(wheel
     elsewhere.mkdir()
     install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-compile"]
     subprocess.run([*install, "--target", target, wheel], check=True, capture_output=True)
-    env = {**os.environ, "PYTHONPATH": str(target), "PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": "1"}
-
-    def command(*arguments):
-        options = dict(capture_output=True, text=True, env=env, cwd=elsewhere)
-        done = subprocess.run([sys.executable, target / "bin" / "ucl", *arguments], **options)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
+    environment = {"PYTHONPATH": str(target), "PYTHONSAFEPATH": "1"}
+    command = partial(python, target / "bin" / "ucl", environment=environment, cwd=elsewhere)
     version = wheel.name.split("-")[1]
     assert command("--version").split() == ["ucl", version]
     images = save_bands(elsewhere / "bands.npz")

@@ -17,7 +17,6 @@ from ucl.reproduction.batch import find_notebooks, notebooks_folder, reproduce
 from ucl.reproduction.pages import code_hash, readable, with_outputs
 from ucl.reproduction.session import images_here, open_session
 
-ROOT = Path(__file__).parents[1]
 new = nbformat.v4
 
 

@@ -246,8 +246,7 @@ def furthest(model, other):
     return max(((a - b).abs().max() / b.abs().mean()).item() for a, b in pairs)
 
 
-@pytest.mark.parametrize("view_space", ["pixels", "normalized"])
-@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize(("view_space", "training"), [("pixels", True), ("normalized", False)])
 def test_in_training_mode_logits_and_statistics_are_those_of_plain_passes(training, view_space):
     """The views are those of evaluation mode, one pass per view and class in order; weights and mode do not change."""
     candidates = [pictures(4), pictures(6, seed=8)]

@@ -160,8 +160,10 @@ def test_a_data_set_with_a_validation_set_holds_out_nothing_more():
     stream = stream_of(data, seed=5, evaluate_on="validation")
     assert sorted(labels_learnt(stream)) == list(range(360))
     assert sorted(images_tested(stream, VALIDATION)) == list(range(26))
-    for task in stream:
+    for task, (images, labels) in zip(stream, stream.validation_tests(), strict=True):
         assert task.test_labels.tolist() == data.val_labels[indices_in(task.test_images, VALIDATION)].tolist()
+        assert sorted(indices_in(images, VALIDATION)) == sorted(indices_in(task.test_images, VALIDATION))
+        assert labels.tolist() == data.val_labels[indices_in(images, VALIDATION)].tolist()
 
 
 def test_the_long_tail_of_cifar10_has_the_counts_of_the_formula():

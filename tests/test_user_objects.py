@@ -2,15 +2,13 @@
 
 import json
 import os
-import subprocess
 import sys
 import types
 from keyword import iskeyword
-from pathlib import Path
 
 import pytest
 import torch
-from conftest import assert_refused, save_bands
+from conftest import assert_refused, python, save_bands
 from hypothesis import given
 from hypothesis import strategies as st
 from test_tables import record_of
@@ -19,7 +17,6 @@ import ucl
 from ucl import Config, InputError, user_objects
 from ucl.scorers import resolve
 
-ROOT = Path(ucl.__file__).resolve().parents[1]
 MODULES = {
     "mine.py": """
 import helper
@@ -109,11 +106,9 @@ def test_files_named_like_installed_modules_are_never_taken_for_them(working, ho
         (working / f"{name}.py").write_text("open('taken', 'a').write(__name__)\nraise RuntimeError('taken')\n")
     fields = {"dataset": "tiny.npz", "n_tasks": 2, "memory_size": 8, "batch_size": 8}
     (working / "mine.json").write_text(json.dumps({**fields, "score": "mine:spread", "model": "mine:network"}))
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    env.pop("PYTHONSAFEPATH", None)
-    command = [sys.executable, *how, verb, "--config", "mine.json", "--device", "cpu", "--threads", "1"]
-    done = subprocess.run(command, cwd=working, env=env, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0 and not (working / "taken").exists(), done.stderr
+    command = [*how, verb, "--config", "mine.json", "--device", "cpu", "--threads", "1"]
+    python(*command, environment={"PYTHONSAFEPATH": ""}, cwd=working, timeout=120)
+    assert not (working / "taken").exists()
     assert len(list((working / "runs").glob("*.json"))) == 1
 
 
