@@ -61,7 +61,7 @@ def base(tmp_path_factory):
 def little_to_compute(monkeypatch, small_networks):
     """Reduce the computation of a run without leaving out any part of it."""
     monkeypatch.setattr(ucl.evaluation.readings, "BATCHES", 1)
-    for module in (ucl.assembly, ucl.evaluation.accuracy):
+    for module in (ucl.assembly, ucl.evaluation.accuracy, ucl.evaluation.readings):
         monkeypatch.setattr(module, "DROPOUT_PASSES", 3)
 
 

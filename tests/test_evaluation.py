@@ -12,7 +12,8 @@ from torch import nn
 
 from ucl import Config, datasets
 from ucl.assembly import build_method, build_model, build_stream
-from ucl.evaluation import Evaluation, mc_test_as_published, thinned_tests
+from ucl.evaluation import Evaluation
+from ucl.evaluation.readings import published_test
 from ucl.machine.determinism import seed_for
 
 pytestmark = pytest.mark.usefixtures("small_networks")
@@ -37,7 +38,7 @@ def test_tasks_that_share_classes_have_separate_accuracies():
     evaluation, truth = Evaluation(stream, 0), [task.test_labels.numpy() for task in stream]
     for t in range(3):
         row = [draw.integers(0, 4, len(labels)) for labels in truth]
-        evaluation.count(lambda task, row=row: row[task.number], t)
+        evaluation.add(None, t, lambda model, task, seed, row=row: row[task.number])
         expected = [np.mean(row[i] == truth[i]) if i <= t else np.nan for i in range(3)]
         assert evaluation.accuracy[t] == pytest.approx(expected, nan_ok=True)
         all_predicted, all_truth = (np.concatenate(labels[: t + 1]) for labels in (row, truth))
@@ -67,7 +68,7 @@ def learnt(tmp_path_factory):
 def test_the_published_test_is_the_mean_of_training_mode_logits_over_batches_of_ten(learnt):
     """The masks and therefore some answers differ, but the accuracy is similar; evaluation mode answers differently."""
     model, task = learnt
-    given = [mc_test_as_published(model, task, seed) for seed in range(3)]
+    given = [published_test(model, task, seed) for seed in range(3)]
     plain = copy.deepcopy(model).train()
     expected = []
     torch.manual_seed(0)
@@ -88,23 +89,11 @@ def test_the_published_test_follows_its_seed_and_leaves_all_as_it_was(learnt):
     noise = torch.randint(0, 256, task.test_images.shape, generator=torch.Generator().manual_seed(0)).byte()
     task = dataclasses.replace(task, test_images=noise)  # the network is unsure about noise
     before, drawn = copy.deepcopy(model.state_dict()), torch.get_rng_state()
-    first, again, other = (mc_test_as_published(model, task, seed) for seed in (1, 1, 2))
+    first, again, other = (published_test(model, task, seed) for seed in (1, 1, 2))
     assert (first == again).all() and first.shape == task.test_labels.shape
     assert (first != other).any()
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert torch.equal(torch.get_rng_state(), drawn)
-
-
-@pytest.mark.parametrize("imbalance", [0.1, 0.5, 1.0])
-def test_the_images_counted_are_those_of_a_stream_with_a_long_tailed_test(tmp_path, imbalance):
-    path = save_bands(tmp_path / "bands.npz")
-    config = Config(dataset=str(path), n_tasks=2, memory_size=8, imbalance=imbalance, batch_size=2)
-    data = datasets.load(config.dataset)
-    whole, thin = (build_stream(config.replace(long_tailed_test=tail), data) for tail in (False, True))
-    counted_N, sizes = torch.from_numpy(thinned_tests(whole, imbalance)), [len(task.test_labels) for task in whole]
-    for task, expected, counted in zip(whole, thin, counted_N.split(sizes), strict=True):
-        assert torch.equal(task.test_images[counted], expected.test_images)
-        assert counted.all() == (imbalance == 1)
 
 
 def test_without_dropout_the_published_test_is_one_training_mode_pass_per_batch(learnt):
@@ -121,5 +110,5 @@ def test_without_dropout_the_published_test_is_one_training_mode_pass_per_batch(
         for start in range(0, len(order), 10):
             batch = order[start : start + 10]
             expected[batch] = plain(task.test_images[torch.from_numpy(batch)]).argmax(-1).numpy()
-    assert (mc_test_as_published(certain, task, 5) == expected).all()
+    assert (published_test(certain, task, 5) == expected).all()
     assert len(set(expected.tolist())) > 1

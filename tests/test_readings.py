@@ -17,7 +17,7 @@ from ucl import datasets
 from ucl.assembly import assemble, build_buffer, build_model, build_scorer, build_stream
 from ucl.buffers.reservoir import ReservoirBuffer
 from ucl.catalogue import READINGS, STATISTICS
-from ucl.evaluation import mc_test_as_published, readings, running_statistics
+from ucl.evaluation import readings, running_statistics
 from ucl.evaluation.running_statistics import shift, statistics_of
 from ucl.evidence.paper import PUBLISHED_CODE
 from ucl.machine.determinism import repeatable, seeded_draws
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("small_networks")
 def few_batches(monkeypatch):
     """Estimates from three batches test the code as well as those from 25, and three dropout passes as well as 20."""
     monkeypatch.setattr(readings, "BATCHES", 3)
-    for module in (ucl.assembly, ucl.evaluation.accuracy):
+    for module in (ucl.assembly, ucl.evaluation.accuracy, ucl.evaluation.readings):
         monkeypatch.setattr(module, "DROPOUT_PASSES", 3)
 
 
@@ -397,7 +397,7 @@ def test_the_published_test_of_a_run_is_that_of_its_networks(uncertain):
                 method.learn(model, batch, buffer)
                 buffer.update(model, batch)
             seen, t = stream.tasks[: task.number + 1], task.number
-            given = [mc_test_as_published(model, earlier, config.seed) for earlier in seen]
+            given = [readings.published_test(model, earlier, config.seed) for earlier in seen]
             for earlier, labels in zip(seen, given, strict=True):
                 truth = earlier.test_labels.numpy()
                 assert reading.accuracy[t, earlier.number] == np.mean(labels == truth)

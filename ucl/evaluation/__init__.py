@@ -1,6 +1,6 @@
 """Tests of a network: after each task, between task ends, and in readings with other running statistics."""
 
-from ucl.evaluation.accuracy import Evaluation, mc_test_as_published, predictions, thinned_tests
+from ucl.evaluation.accuracy import Evaluation, predictions
 from ucl.evaluation.anytime import AnytimeEvaluation
 
-__all__ = ["AnytimeEvaluation", "Evaluation", "mc_test_as_published", "predictions", "thinned_tests"]
+__all__ = ["AnytimeEvaluation", "Evaluation", "predictions"]

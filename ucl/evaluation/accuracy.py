@@ -1,7 +1,4 @@
-"""Tests after each task, on the test images of all tasks seen so far.
-
-`mc_test_as_published` and `thinned_tests` are for two tests that the reference implementation does in a different way.
-"""
+"""Tests after each task, on the test images of all tasks seen so far."""
 
 from __future__ import annotations
 
@@ -16,12 +13,11 @@ from torch import Tensor
 from ucl import scorers
 from ucl.machine.determinism import seed_for, seeded_draws
 from ucl.models import Network
-from ucl.models.passes import in_evaluation_mode, in_training_mode
+from ucl.models.passes import in_evaluation_mode
 from ucl.streams import ClassIncrementalStream, LazyImages, Task
 from ucl.streams.class_incremental import thinned
 
 DROPOUT_PASSES = 20
-PUBLISHED_BATCH = 10  # test images that the published test of MC normalises together
 NO_CLASS = -1  # the prediction for an image whose logits are NaN, or that is not tested
 
 
@@ -38,55 +34,19 @@ def predictions(model: Network, images_NCHW: Tensor | LazyImages, chunk: int = 1
     for images in images_NCHW.split(chunk):
         x_NCHW = network.normalize(images)
         logits_PNC = torch.stack([network.logits(x_NCHW) for _ in range(passes)])
-        labels.append(_answers(scorers.mean_probabilities(logits_PNC)[0]))
+        labels.append(most_probable(scorers.mean_probabilities(logits_PNC)[0]))
     return torch.cat(labels).cpu().numpy()
 
 
-def _answers(logits_NC: Tensor) -> Tensor:
+def most_probable(logits_NC: Tensor) -> Tensor:
     """The class (N,) with the largest logit, or `NO_CLASS`; nothing here waits for the device."""
     return logits_NC.argmax(-1).masked_fill(logits_NC.isnan().any(-1), NO_CLASS)
 
 
-@torch.no_grad()
-def mc_test_as_published(model: Network, task: Task, seed: int) -> np.ndarray:
-    """Predicted class of each test image of a task, in training mode, by the mean of the logits of 20 dropout passes.
-
-    The test images are shuffled and come in batches of ten. BatchNorm normalises each pass by its batch. `predictions`
-    differs: it uses the running statistics and averages probabilities.
-
-    Args:
-        model: the network, which has dropout; it does not change.
-        task: the task with the test images.
-        seed: seed of the run, for the order of the images and the dropout masks.
-
-    Returns:
-        (N,), labels or `NO_CLASS`, in the order of the task's test images.
-    """
-    network, device = in_training_mode(copy.deepcopy(model)), model.mean.device
-    draw = np.random.default_rng(seed_for(seed, f"published test of task {task.number}"))
-    order = torch.from_numpy(draw.permutation(len(task.test_labels))).to(device)
-    predicted = torch.empty_like(task.test_labels)
-    with seeded_draws(seed_for(seed, f"masks of the published test of task {task.number}"), device):
-        for batch in order.split(PUBLISHED_BATCH):
-            x_NCHW: Tensor = model.normalize(task.test_images[batch])
-            predicted[batch] = _answers(network.logits(x_NCHW.expand(DROPOUT_PASSES, -1, -1, -1, -1)).mean(0))
-    return predicted.cpu().numpy()
-
-
-def thinned_tests(stream: ClassIncrementalStream, imbalance: float) -> np.ndarray:
-    """Which test images a long-tailed test would use: the reading "thinned" counts the predictions for these only.
-
-    Args:
-        stream: the stream, with the complete test set.
-        imbalance: imbalance of the training classes, see `ucl.streams.long_tailed_counts`.
-
-    Returns:
-        (N,), for the test images of all tasks: True for those that remain with `Config.long_tailed_test`.
-    """
-    labels_N = np.concatenate([task.test_labels.cpu().numpy() for task in stream])
-    indices_of_class = [np.flatnonzero(labels_N == c) for c in range(len(stream.class_order))]
-    retained = np.concatenate(thinned(indices_of_class, stream.class_order, imbalance))
-    return np.isin(np.arange(len(labels_N)), retained)
+def task_predictions(model: Network, task: Task, seed: int) -> np.ndarray:
+    """The `predictions` for a task's test images, with dropout masks that only the seed of the run decides."""
+    with seeded_draws(seed_for(seed, f"evaluation on task {task.number}"), model.mean.device):
+        return predictions(model, task.test_images)
 
 
 class Evaluation:
@@ -110,45 +70,46 @@ class Evaluation:
 
     def __init__(self, stream: ClassIncrementalStream, seed: int, all_tasks: bool = True) -> None:
         self._tasks, self._seed, self._all_tasks = stream.tasks, seed, all_tasks
-        self._n_classes = len(stream.class_order)
+        self._class_order = stream.class_order
         truth = [task.test_labels.cpu().numpy() for task in stream]
         self.labels_N = np.concatenate(truth)
         self.tasks_N = np.repeat(np.arange(len(truth)), [len(labels) for labels in truth])
-        self._counted_N = np.ones(len(self.labels_N), bool)
         self.predictions_TN = np.full((len(truth), len(self.labels_N)), NO_CLASS, np.int16)
         self.shift_T = np.full(len(truth), np.nan)
 
-    def add(self, model: Network, number: int) -> bool:
-        """Test the network after task `number`, counted from 0, see `count`."""
-
-        def predict(task: Task) -> np.ndarray:
-            with seeded_draws(seed_for(self._seed, f"evaluation on task {task.number}"), model.mean.device):
-                return predictions(model, task.test_images)
-
-        return self.count(predict, number)
-
-    def count(self, predict: Callable[[Task], np.ndarray], number: int) -> bool:
-        """Fill row `number` of the results.
+    def add(
+        self, model: Network, number: int, predict: Callable[[Network, Task, int], np.ndarray] = task_predictions
+    ) -> bool:
+        """Test the network, and fill a row of the results.
 
         Args:
-            predict: function from a task to the predicted labels (N,) of all its test images.
-            number: number of the task just learnt, from 0.
+            model: the network.
+            number: number of the task just learnt, from 0: the row.
+            predict: function from the network, a task and the seed of the run to the predicted labels (N,) of all test
+                images of the task.
 
         Returns:
             Whether the row is filled: False if there is a prediction `NO_CLASS`.
         """
         first = 0 if self._all_tasks or number + 1 == len(self._tasks) else number
-        predicted_N = np.concatenate([predict(task) for task in self._tasks[first : number + 1]])
+        predicted_N = np.concatenate([predict(model, task, self._seed) for task in self._tasks[first : number + 1]])
         if (predicted_N == NO_CLASS).any():
             return False
         self.predictions_TN[number, (self.tasks_N >= first) & (self.tasks_N <= number)] = predicted_N
         return True
 
-    def restricted_to(self, counted_N: np.ndarray) -> Evaluation:
-        """The same results, of those test images only that are True in an array (N,), see `thinned_tests`."""
-        restricted = copy.copy(self)
-        restricted._counted_N = counted_N
-        return restricted
+    def thinned(self, imbalance: float) -> Evaluation:
+        """The results for those test images only that a long-tailed test would use, see `Config.long_tailed_test`.
+
+        Args:
+            imbalance: imbalance of the training classes, see `ucl.streams.long_tailed_counts`.
+        """
+        indices_of_class = [np.flatnonzero(self.labels_N == c) for c in range(len(self._class_order))]
+        retained = np.sort(np.concatenate(thinned(indices_of_class, self._class_order, imbalance)))
+        fewer = copy.copy(self)
+        fewer.labels_N, fewer.tasks_N = self.labels_N[retained], self.tasks_N[retained]
+        fewer.predictions_TN = self.predictions_TN[:, retained]
+        return fewer
 
     def state_dict(self) -> dict[str, Any]:
         return {name: torch.from_numpy(getattr(self, name)) for name in ("predictions_TN", "shift_T")}
@@ -165,7 +126,7 @@ class Evaluation:
     @property
     def class_recall(self) -> np.ndarray:
         """Recall of each class after each task: (T, C), in [0, 1]; NaN if no image of the class is tested."""
-        return self._share_correct(self.labels_N, self._n_classes)
+        return self._share_correct(self.labels_N, len(self._class_order))
 
     @property
     def answer_shares(self) -> np.ndarray:
@@ -176,7 +137,7 @@ class Evaluation:
         """
         shares = np.full((len(self._tasks), len(self._tasks)), np.nan)
         for number, predicted_N in enumerate(self.predictions_TN):
-            seen = self._counted_N & (self.tasks_N <= number)
+            seen = self.tasks_N <= number
             if (predicted_N[seen] != NO_CLASS).all():
                 classes = [task.classes for task in self._tasks[: number + 1]]
                 shares[number, : number + 1] = [np.isin(predicted_N[seen], of_task).mean() for of_task in classes]
@@ -186,7 +147,7 @@ class Evaluation:
         """The share of the tested images of each group that are predicted correctly after each task: (T, groups)."""
         shares = np.full((len(self._tasks), n_groups), np.nan)
         for share, predicted_N in zip(shares, self.predictions_TN):
-            tested_N = self._counted_N & (predicted_N != NO_CLASS)
+            tested_N = predicted_N != NO_CLASS
             correct_N = tested_N & (predicted_N == self.labels_N)
             n_tested = np.bincount(groups_N[tested_N], minlength=n_groups)
             n_correct = np.bincount(groups_N[correct_N], minlength=n_groups)

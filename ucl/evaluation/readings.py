@@ -44,16 +44,19 @@ from torch import Tensor
 
 from ucl.buffers import Buffer
 from ucl.catalogue import STATISTICS
+from ucl.evaluation.accuracy import DROPOUT_PASSES, most_probable
 from ucl.evaluation.running_statistics import Statistics, load_statistics
 from ucl.machine.determinism import seed_for, seeded_draws
 from ucl.models import Network, to_unit
 from ucl.models.network import norms_of
+from ucl.models.passes import in_training_mode
 from ucl.scorers import ScoringPasses, views
 from ucl.streams import Task
 
 BATCHES = 25  # batches per estimate
 BATCH_SIZE = 20  # images per batch, as in a training step with ten stream images and ten memory samples
 LAST_BATCHES = 10  # the last batches of a task that an estimate uses, few enough for a method to store them
+PUBLISHED_BATCH = 10  # test images that the published test normalises together
 
 
 def with_statistics(
@@ -171,3 +174,27 @@ def _last_batches(task: Task) -> tuple[Tensor, np.ndarray]:
     end = len(task) * task.batch_size
     last = slice(max(0, end - LAST_BATCHES * task.batch_size), end)
     return task.images[last], task.host_labels[last]
+
+
+@torch.no_grad()
+def published_test(model: Network, task: Task, seed: int) -> np.ndarray:
+    """The predictions of the reading "published test" for the test images of a task.
+
+    Args:
+        model: the network, which has dropout; it does not change.
+        task: the task with the test images.
+        seed: seed of the run, for the order of the images and the dropout masks.
+
+    Returns:
+        (N,), labels or `NO_CLASS`, in the order of the task's test images.
+    """
+    network, device = in_training_mode(copy.deepcopy(model)), model.mean.device
+    draw = np.random.default_rng(seed_for(seed, f"published test of task {task.number}"))
+    order = torch.from_numpy(draw.permutation(len(task.test_labels))).to(device)
+    predicted = torch.empty_like(task.test_labels)
+    with seeded_draws(seed_for(seed, f"masks of the published test of task {task.number}"), device):
+        for batch in order.split(PUBLISHED_BATCH):
+            x_NCHW: Tensor = model.normalize(task.test_images[batch])
+            logits_PNC = network.logits(x_NCHW.expand(DROPOUT_PASSES, -1, -1, -1, -1))
+            predicted[batch] = most_probable(logits_PNC.mean(0))
+    return predicted.cpu().numpy()

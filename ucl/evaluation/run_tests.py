@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -14,9 +15,9 @@ from ucl import scorers
 from ucl.buffers import Buffer
 from ucl.catalogue import STATISTICS, method_row
 from ucl.config import Config
-from ucl.evaluation.accuracy import Evaluation, mc_test_as_published, thinned_tests
+from ucl.evaluation.accuracy import Evaluation
 from ucl.evaluation.anytime import AnytimeEvaluation
-from ucl.evaluation.readings import with_statistics
+from ucl.evaluation.readings import published_test, with_statistics
 from ucl.evaluation.running_statistics import Statistics, TrainingStatistics, shift, statistics_of
 from ucl.fields import decimal
 from ucl.listeners import Diverged, Listener
@@ -84,10 +85,10 @@ class RunTests(Listener):
         # A user's method or memory policy may make passes in training mode for any purpose.
         by_user = {"method", "population"} & config.user_objects.keys()
         changed = (scores and config.scoring_batchnorm == "train") or by_user
-        self._trained = TrainingStatistics(model) if needed and changed and model.has_running_statistics else None
         self._parts: dict[str, Any] = {"evaluation": self.evaluation, "anytime": self.anytime, **self._readings}
-        if self._trained is not None:
-            self._parts["trained"] = self._trained
+        self._statistics: Callable[[], Statistics] = partial(statistics_of, model)  # after the training steps alone
+        if needed and changed and model.has_running_statistics:
+            self._statistics = self._parts["trained"] = TrainingStatistics(model)
 
     def after_batch(self, task: Task) -> None:
         """Count the batch, and test the network if a test between task ends is due."""
@@ -106,26 +107,21 @@ class RunTests(Listener):
         if has_diverged(self._model, self._buffer):
             raise Diverged(task)
         with self._clock("evaluation"):
-            name = self._config.test_batchnorm
-            tested = self._model if name == "running" else self._with_statistics(name, task)
-            self.tested = tested or self._model
+            self.tested = self._with_statistics(self._config.test_batchnorm, task) or self._model
             if not self.evaluation.add(self.tested, task.number):
                 raise Diverged(task)
         with self._clock("readings"):
-            self._read(task)
-
-    def _read(self, task: Task) -> None:
-        for name, evaluation in self._readings.items():
-            if not self._fill_row(name, evaluation, task):
-                what = f"the reading {name!r} after task {task.number + 1}"
-                warnings.warn(f"logits in {what} are NaN, so the record leaves this reading out", stacklevel=2)
+            for name, evaluation in self._readings.items():
+                if not self._fill_row(name, evaluation, task):
+                    what = f"the reading {name!r} after task {task.number + 1}"
+                    warnings.warn(f"logits in {what} are NaN, so the record leaves this reading out", stacklevel=2)
 
     def _fill_row(self, name: str, evaluation: Evaluation, task: Task) -> bool:
         """Test the network in one reading, if it is possible after this task; returns False if logits are NaN."""
         number = task.number
         if name == "published test":
-            return evaluation.count(partial(mc_test_as_published, self._model, seed=self._config.seed), number)
-        if name == "training" and self._trained is None and self._config.test_batchnorm == "running":
+            return evaluation.add(self._model, number, published_test)
+        if name == "training" and "trained" not in self._parts and self._config.test_batchnorm == "running":
             # Its statistics are those of the network, which has been tested.
             evaluation.predictions_TN[number] = self.evaluation.predictions_TN[number]
             evaluation.shift_T[number] = 0.0
@@ -136,11 +132,10 @@ class RunTests(Listener):
         return evaluation.add(probe, number)
 
     def _with_statistics(self, name: str, task: Task) -> Network | None:
+        if name == "running":
+            return self._model
         seen, seed = self._stream.tasks[: task.number + 1], self._config.seed
         return with_statistics(name, self._model, self._statistics(), seen, self._buffer, seed, self._dtype)
-
-    def _statistics(self) -> Statistics:
-        return statistics_of(self._model) if self._trained is None else self._trained()
 
     def state_dict(self) -> dict[str, Any]:
         return {"batches": self.batches, **{name: part.state_dict() for name, part in self._parts.items()}}
@@ -155,7 +150,7 @@ class RunTests(Listener):
         results, is_tested = self.evaluation, ~np.isnan(self.evaluation.accuracy)
         evaluations, config = dict(self._readings), self._config
         if evaluations and config.imbalance < 1 and not config.long_tailed_test:
-            evaluations["thinned"] = results.restricted_to(thinned_tests(self._stream, config.imbalance))
+            evaluations["thinned"] = results.thinned(config.imbalance)
         readings = {
             name: Reading(tests.accuracy, tests.class_recall, tests.answer_shares, tests.shift_T)
             for name, tests in evaluations.items()
