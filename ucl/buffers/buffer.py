@@ -193,14 +193,6 @@ class Buffer(ABC):
             self.values[name][:n] = values
         self.draw.bit_generator.state = state["draw"]
 
-    def check(self) -> bool:
-        """Whether all logits that this memory's scores used since the last call were finite.
-
-        Raises:
-            InputError: all logits were finite, but some scores were not.
-        """
-        return True
-
     def _on_device(self, indices: np.ndarray) -> Tensor:
         """Indices as a tensor on the device; the host does not wait for the copy."""
         return torch.from_numpy(np.asarray(indices, dtype=np.int64)).to(self.device, non_blocking=True)

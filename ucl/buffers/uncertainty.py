@@ -15,7 +15,6 @@ from ucl.buffers.buffer import Buffer, Indices, as_words, images_at
 from ucl.buffers.selection import Selection, quotas
 from ucl.fields import check_fields
 from ucl.models import Network
-from ucl.scorers import Scorer
 from ucl.streams import Batch
 
 _EMPTY = np.array([], dtype=np.int64)
@@ -51,7 +50,7 @@ class UncertaintyBuffer(Buffer):
 
     Args:
         *arguments, **named: those of `Buffer`.
-        scorer: a `Scorer`, or another function such as `Scoring`.
+        scorer: a `ucl.scorers.Scorer`, or another function such as `Scoring`.
         selection: takes scores (N,) and k, and returns the k indices to keep; see `ucl.selection`.
         refresh: how many stored samples of a class are rescored per update, those with the oldest scores first: a
             share in (0, 1], or a number above 1. All samples of a class without scores are scored.
@@ -217,9 +216,6 @@ class UncertaintyBuffer(Buffer):
         self.refresh, self.smoothing = state["refresh"], state["smoothing"]
         if hasattr(self.scorer, "load_state_dict"):
             self.scorer.load_state_dict(state["scorer"])
-
-    def check(self) -> bool:
-        return self.scorer.check() if isinstance(self.scorer, Scorer) else True
 
 
 def _by_class(labels: np.ndarray, start: int = 0) -> dict[int, np.ndarray]:

@@ -31,17 +31,13 @@ from ucl.streams import ClassIncrementalStream, Task
 
 
 @torch.no_grad()
-def has_diverged(model: Network, buffer: Buffer | None) -> bool:
-    """Whether weights, BatchNorm statistics, or logits that the memory scored are NaN or infinite.
+def has_diverged(model: Network) -> bool:
+    """Whether weights or BatchNorm statistics are NaN or infinite.
 
     The check waits for the device, so a run makes it once per task.
-
-    Raises:
-        InputError: the logits are finite, but a score of the memory is NaN or infinite.
     """
     statistics = [values for norm in norms_of(model) for values in (norm.running_mean, norm.running_var)]
-    finite = torch.stack([values.isfinite().all() for values in [*model.parameters(), *statistics]])
-    return not finite.all() or (buffer is not None and not buffer.check())
+    return not torch.stack([values.isfinite().all() for values in [*model.parameters(), *statistics]]).all()
 
 
 class RunTests(Listener):
@@ -104,7 +100,7 @@ class RunTests(Listener):
             Diverged: the network has diverged, or logits of the first test are NaN. A reading with such logits is left
                 out of the record instead.
         """
-        if has_diverged(self._model, self._buffer):
+        if has_diverged(self._model):
             raise Diverged(task)
         with self._clock("evaluation"):
             self.tested = self._with_statistics(self._config.test_batchnorm, task) or self._model

@@ -47,8 +47,7 @@ class Scorer:
             (N,).
         passes: compute the logits.
         averaging: "scores" or "probabilities", see `Config`.
-        path: dotted path of a user's score; "" for one of `SCORES`. Only a user's score is checked for finite results
-            at each call.
+        path: dotted path of a user's score; "" for one of `SCORES`. Only a user's score is checked for finite results.
 
     Raises:
         InputError: the score is not a function, or `averaging` is unknown or not for this score.
@@ -59,8 +58,6 @@ class Scorer:
     averaging: str = "scores"
     path: str = ""
     _by_name: user_objects.ByName = field(init=False, repr=False, compare=False)
-    # Number of images whose logits are not finite, and number of images with finite logits but no finite score.
-    _flaws: Tensor | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not callable(self.score):
@@ -95,23 +92,21 @@ class Scorer:
         if self.passes.batchnorm == "train" and model.has_running_statistics:
             names |= {"logits_PNC"}  # The passes change the statistics that tests read, whatever the score is.
         inputs = self._inputs(names, model, candidates, positions, labels)
-        # Before the call: a user's score may write into its inputs.
-        values_N = [(value.transpose(0, 1) if value.ndim == 3 else value[:, None]) for value in inputs.values()]
-        diverged_N = ~torch.stack([value.flatten(1).isfinite().all(1) for value in values_N]).all(0)
+        # Before the call, as a user's score may write into its inputs. Only a user's score waits for the GPU.
+        has_diverged = bool(self.path) and not all(value.isfinite().all() for value in inputs.values())
         scores_N = user_objects.call("score", self.path, self._by_name, inputs)
-        device = diverged_N.device
+        sizes, device = [len(images) for images in candidates], candidates[0].device
         is_real = isinstance(scores_N, Tensor) and not scores_N.is_complex()
-        if not is_real or scores_N.shape != diverged_N.shape or scores_N.device != device:
+        if not is_real or scores_N.shape != (sum(sizes),) or scores_N.device != device:
             got = type(scores_N).__name__
             if isinstance(scores_N, Tensor):
                 got = f"{scores_N.dtype} {tuple(scores_N.shape)} on {scores_N.device}".removeprefix("torch.")
-            reason = f"returned {got}; return a real number per image: a tensor ({len(diverged_N)},) on {device}"
+            reason = f"returned {got}; return a real number per image: a tensor ({sum(sizes)},) on {device}"
             raise InputError("score", self._name, reason)
-        flaws = torch.stack([diverged_N.sum(), (~scores_N.isfinite() & ~diverged_N).sum()])
-        if self.path:
-            self._is_finite(flaws)  # It is acceptable that a user's score waits for the GPU.
-        self._flaws = flaws if self._flaws is None else self._flaws + flaws
-        return list(scores_N.double().split([len(images) for images in candidates]))
+        if self.path and not has_diverged and not scores_N.isfinite().all():
+            reason = f"returned NaN or infinity for {int((~scores_N.isfinite()).sum())} images; return finite numbers"
+            raise InputError("score", self._name, reason)
+        return list(scores_N.double().split(sizes))
 
     def _inputs(
         self,
@@ -150,19 +145,6 @@ class Scorer:
         self.passes.generator.set_state(state["generator"])
         if hasattr(self.score, "load_state_dict"):
             self.score.load_state_dict(state["score"])
-
-    def check(self) -> bool:
-        """See `Buffer.check`; no memory update waits for the device, because the counts stay there until this call."""
-        flaws, self._flaws = self._flaws, None
-        return flaws is None or self._is_finite(flaws)
-
-    def _is_finite(self, flaws: Tensor) -> bool:
-        """Whether no logits were flawed; raises an InputError if only scores were."""
-        n_diverged, n_not_finite = flaws.tolist()
-        if n_not_finite and not n_diverged:
-            reason = f"returned NaN or infinity for {n_not_finite} images; return finite numbers"
-            raise InputError("score", self._name, reason)
-        return not n_diverged
 
     @property
     def _name(self) -> str:
