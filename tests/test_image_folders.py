@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import zlib
 from pathlib import Path
 
 import numpy as np
@@ -193,18 +192,6 @@ def test_each_suffix_has_its_decoder_and_images_of_8_bits_and_less_are_read(tmp_
     assert (data.train_images == 255).all() and (data.test_images == 255).all()
 
 
-def png_of_16_bits(color_type: int, channels: int) -> bytes:
-    """A PNG file of 16 bits per channel, which Pillow cannot write; the values have 12 bits."""
-
-    def chunk(kind: bytes, content: bytes) -> bytes:
-        return len(content).to_bytes(4, "big") + kind + content + zlib.crc32(kind + content).to_bytes(4, "big")
-
-    head = (32).to_bytes(4, "big") * 2 + bytes([16, color_type, 0, 0, 0])
-    row = b"\0" + np.full(32 * channels, 4095, ">u2").tobytes()
-    body = chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(32 * row)) + chunk(b"IEND", b"")
-    return b"\x89PNG\r\n\x1a\n" + body
-
-
 def transparent(path: Path, mode: str, pixel) -> None:
     image = Image.new(mode, (32, 32), "white" if mode != "P" else 1)
     image.putpixel((3, 4), pixel)
@@ -218,9 +205,6 @@ def animated(path: Path) -> None:
 
 CHANGED_SILENTLY = {
     "grey of 16 bits": ("9.png", lambda path: Image.fromarray(np.full((32, 32), 40_000, np.uint16)).save(path)),
-    "PNG of 16 bits, RGB": ("9.png", lambda path: path.write_bytes(png_of_16_bits(2, 3))),
-    "PNG of 16 bits, RGBA": ("9.png", lambda path: path.write_bytes(png_of_16_bits(6, 4))),
-    "PPM of 16 bits": ("9.ppm", lambda path: path.write_bytes(b"P6\n32 32\n256\n" + bytes(2 * 3 * 32 * 32))),
     "grey and transparent": ("9.png", lambda path: transparent(path, "LA", (9, 254))),
     "colour and transparent": ("9.png", lambda path: transparent(path, "RGBA", (9, 9, 9, 0))),
     "palette and transparent": ("9.png", lambda path: transparent(path, "P", 0)),
@@ -232,7 +216,6 @@ CHANGED_SILENTLY = {
 
 @pytest.mark.parametrize(("name", "save"), CHANGED_SILENTLY.values(), ids=CHANGED_SILENTLY)
 def test_an_image_whose_pixels_would_be_changed_silently_is_refused(tmp_path, name, save):
-    """Pillow opens some images of 16 bits as images of 8 bits: values of 12 bits would be nearly black."""
     path = write(tmp_path, a=2, b=2) / "a" / name
     save(path)
     with pytest.raises(InputError) as refusal:

@@ -85,16 +85,15 @@ def square(image: Image.Image, size: int) -> np.ndarray:
     The shorter side is resized to `size`, the longer one cropped around its centre.
 
     Raises:
-        ValueError: the pixels would be changed silently: they have more than 8 bits, are transparent, or are those of
-            several images in one file.
+        ValueError: the pixels would be changed silently: they are grey with more than 8 bits, are transparent, or are
+            those of several images in one file. Of colours with 16 bits, Pillow reads the higher 8.
     """
     from PIL import Image, ImageOps
 
     n_images = getattr(image, "n_frames", 1)
     if n_images > 1 and image.format != "MPO":  # An MPO is a photo with further versions of itself.
         raise ValueError(f"{n_images} images in one file")
-    # convert() would clip values of 16 bits, and Pillow drops the low byte of some images when it reads them.
-    if image.mode.startswith(("I", "F")) or _has_16_bits_in_file(image):
+    if image.mode.startswith(("I", "F")):  # convert() would clip them
         raise ValueError("it has more than 8 bits per channel")
     if image.has_transparency_data and np.asarray(image.convert("RGBA"))[..., 3].min() < 255:
         raise ValueError("it has transparent pixels")
@@ -133,12 +132,3 @@ def _opened(image: Any) -> Iterator[Image.Image]:
             given = f"{type(image).__name__} of {array.dtype} and shape {tuple(np.shape(image))}"
             raise ValueError(f"a {given}: give uint8, (H, W) or (H, W, 3), and leave out transforms such as ToTensor")
         yield Image.fromarray(array.squeeze(-1) if array.shape[2:] == (1,) else np.ascontiguousarray(array))
-
-
-def _has_16_bits_in_file(image: Image.Image) -> bool:
-    """Whether an image that Pillow opened from a PNG, TIFF or PPM file has more than 8 bits per channel there."""
-    if not getattr(image, "tile", None):  # It is not from a file, or its pixels are already read.
-        return False
-    arguments = image.tile[0][3]  # type: ignore[attr-defined]  # such as RGB;16B, or (RGB, 65535) of a PPM
-    raw_mode, *others = arguments if isinstance(arguments, tuple) else (arguments,)
-    return ";16" in str(raw_mode) or (image.format == "PPM" and bool(others) and others[-1] > 255)
