@@ -13,6 +13,7 @@ import ucl
 from ucl import Config, InputError, Record
 from ucl.assembly import build_model, build_stream
 from ucl.evaluation import AnytimeEvaluation, predictions
+from ucl.machine.clock import Clock
 from ucl.machine.determinism import seed_for, seeded_draws
 from ucl.records import Anytime, as_table
 
@@ -72,11 +73,12 @@ def test_each_number_is_that_of_the_network_tested_by_itself(base, dropout):
     config = base.replace(dropout=dropout)
     data = ucl.datasets.load(config.dataset)
     stream, model = build_stream(config.replace(evaluate_on="validation"), data), build_model(config, data)
-    anytime = AnytimeEvaluation(build_stream(config, data), 1, config.seed)
+    clock = Clock(torch.device("cpu"))
+    anytime = AnytimeEvaluation(config.replace(evaluate_every=1), model, build_stream(config, data), clock)
     for task in stream:
-        anytime.add(model, task, task.number + 1)
+        anytime.after_batch(task)
     images = torch.cat([task.test_images for task in stream])
-    for n_learnt, row in enumerate(anytime.results.correct, start=1):
+    for n_learnt, row in enumerate(anytime.finish()["anytime"].correct, start=1):
         begun = stream.tasks[:n_learnt]
         n = sum(len(task.test_labels) for task in begun)
         with seeded_draws(seed_for(config.seed, f"anytime evaluation after batch {n_learnt}"), "cpu"):

@@ -360,7 +360,8 @@ def test_a_checkpoint_holds_plain_values_that_torch_loads_without_executing_anyt
     path = tmp_path / "checkpoint.pt"
     stopped(er, path, moments)
     content = torch.load(path, weights_only=True)
-    assert content["state"].keys() == {"tasks learnt", "model", "buffer", "method", "tests", "generators", "clock"}
+    parts = {"model", "buffer", "method", "generators", "tests", "anytime", "clock"}
+    assert content["state"].keys() == {"tasks learnt", *parts}
     assert content["state"]["buffer"]["images"].dtype == torch.uint8
 
 

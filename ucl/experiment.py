@@ -18,6 +18,7 @@ from ucl.assembly import Parts, assemble, find_user_object
 from ucl.checkpoints import Checkpoint
 from ucl.config import Config
 from ucl.errors import InputError
+from ucl.evaluation import AnytimeEvaluation
 from ucl.evaluation.run_files import RunFiles
 from ucl.evaluation.run_tests import FinalMemory, Progress, RunTests
 from ucl.listeners import Diverged, Listeners
@@ -74,23 +75,27 @@ def run(
         parts = stream, model, buffer, method = assemble(config, inputs.dataset, inputs.device, graphs)
         clock, generators = Clock(inputs.device), GlobalGenerators(inputs.device)
         tests = RunTests(config, model, stream, buffer, clock, inputs.dtype)
+        anytime = AnytimeEvaluation(config, model, stream, clock)
         folders = {"weights": weights, "predictions": predictions}
         files = RunFiles(config, inputs.dataset, inputs.source, tests, clock, **folders)
         # A run continues with the same files only, so that they have all tasks.
         identity = inputs.identity() | {kind: str(path) for kind, path in files.paths.items()}
-        state = dict(model=model, buffer=buffer, method=method, tests=tests, generators=generators, clock=clock)
+        state: dict[str, Any] = dict(model=model, buffer=buffer, method=method, generators=generators)
+        state |= dict(tests=tests, anytime=anytime, clock=clock)
         saved = Checkpoint(checkpoint, identity, state, stream, inputs.device)
         n_learnt = saved.load()
         with progress_bar(stream.n_batches, config.label, progress) as bar:
-            bar.update(tests.batches)
+            bar.update(sum(map(len, stream.tasks[:n_learnt])))
             shown = Progress(bar, tests.evaluation, config.balanced_accuracy)
-            listeners = Listeners([tests, shown, files, saved, FinalMemory(config, model, buffer)])
+            listeners = Listeners([anytime, tests, shown, files, saved, FinalMemory(config, model, buffer)])
             diverged_after = None
             try:
                 _learn(config, parts, n_learnt, listeners, clock)
             except Diverged as stop:
                 diverged_after = stop.task.number
-        facts = {**listeners.finish(), **inputs.entries(parts), "diverged_after": diverged_after}
+        learnt = stream.tasks if diverged_after is None else stream.tasks[: diverged_after + 1]
+        timing = clock.seconds(batches=sum(map(len, learnt)))
+        facts = {**listeners.finish(), **inputs.entries(parts), "timing": timing, "diverged_after": diverged_after}
         record = Record(config=config, **facts)
     if record.diverged_after is not None:
         warnings.warn(record.warning, stacklevel=2)

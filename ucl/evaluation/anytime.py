@@ -6,66 +6,71 @@ from typing import Any
 
 import numpy as np
 
+from ucl.config import Config
 from ucl.errors import InputError
 from ucl.evaluation import accuracy
+from ucl.listeners import Listener
+from ucl.machine.clock import Clock
 from ucl.machine.determinism import seed_for, seeded_draws
 from ucl.models import Network
 from ucl.records import Anytime
 from ucl.streams import ClassIncrementalStream, Task
 
 
-class AnytimeEvaluation:
-    """Tests of one run after every `every` batches and at the end of the stream, on the tasks begun so far.
+class AnytimeEvaluation(Listener):
+    """Tests a run after every `Config.evaluate_every` batches and at the end of the stream, on the tasks begun so far.
 
     They use the validation images, as in the survey of Soutif-Cormerais et al. (2023): these are few, and choices made
     by looking at the curves do not use the test images. The tests do not change what is learnt: dropout masks have
     their own generator.
 
     Args:
-        stream: its tasks have the validation images.
-        every: number of batches between two tests; 0 for no tests.
-        seed: seed of the run.
+        config, model, stream: the run and its parts.
+        clock: measures the seconds of the tests.
 
     Raises:
         InputError: a task has no validation images.
     """
 
-    def __init__(self, stream: ClassIncrementalStream, every: int, seed: int) -> None:
-        self._every, self._seed, self._n_batches = every, seed, stream.n_batches
-        tests = stream.validation_tests() if every else []
+    def __init__(self, config: Config, model: Network, stream: ClassIncrementalStream, clock: Clock) -> None:
+        self._config, self._model, self._clock, self._n_batches = config, model, clock, stream.n_batches
+        tests = stream.validation_tests() if config.evaluate_every else []
         for task, (_, labels) in zip(stream, tests):
             if not len(labels):
                 reason = f"task {task.number + 1} has no validation images to test on"
-                raise InputError("evaluate_every", every, f"{reason}; give 0, or a larger validation share")
+                advice = "give 0, or a larger validation share"
+                raise InputError("evaluate_every", config.evaluate_every, f"{reason}; {advice}")
         self._images = [images for images, _ in tests]
         self._truth = [labels.cpu().numpy() for _, labels in tests]
-        self._batches: list[int] = []
-        self._correct: list[list[float]] = []
+        self._n_learnt = 0
+        self._correct: dict[int, list[float]] = {}  # by the number of batches learnt, see `Anytime`
 
-    def is_due(self, n_learnt: int) -> bool:
-        """Whether a test is due after `n_learnt` batches of the stream."""
-        return self._every > 0 and (n_learnt % self._every == 0 or n_learnt == self._n_batches)
+    def after_batch(self, task: Task) -> None:
+        """Test the network if a test is due."""
+        self._n_learnt += 1
+        every = self._config.evaluate_every
+        if every and (self._n_learnt % every == 0 or self._n_learnt == self._n_batches):
+            with self._clock("evaluation"):
+                self._correct[self._n_learnt] = self._n_correct(task.number + 1)
 
-    def add(self, model: Network, task: Task, n_learnt: int) -> None:
-        """Test the network after `n_learnt` batches of the stream, on the tasks up to the current one, `task`."""
-        truth = self._truth[: task.number + 1]
-        with seeded_draws(seed_for(self._seed, f"anytime evaluation after batch {n_learnt}"), model.mean.device):
-            predicted = [accuracy.predictions(model, images) for images in self._images[: len(truth)]]
+    def _n_correct(self, n_begun: int) -> list[float]:
+        """The number of correct predictions for each task; NaN for those that have not begun."""
+        purpose = f"anytime evaluation after batch {self._n_learnt}"
+        with seeded_draws(seed_for(self._config.seed, purpose), self._model.mean.device):
+            predicted = [accuracy.predictions(self._model, images) for images in self._images[:n_begun]]
         correct_T = np.full(len(self._truth), np.nan)
-        correct_T[: len(truth)] = [np.sum(answers == labels) for answers, labels in zip(predicted, truth, strict=True)]
-        self._batches.append(n_learnt)
-        self._correct.append(correct_T.tolist())
+        correct_T[:n_begun] = [np.sum(answers == labels) for answers, labels in zip(predicted, self._truth)]
+        return correct_T.tolist()
 
-    @property
-    def results(self) -> Anytime | None:
-        """The results so far; None if there was no test."""
-        if not self._batches:
-            return None
+    def finish(self) -> dict[str, Any]:
+        """The results; None if there was no test."""
+        if not self._correct:
+            return {"anytime": None}
         images = np.array([len(labels) for labels in self._truth])
-        return Anytime(np.array(self._batches), np.array(self._correct), images)
+        return {"anytime": Anytime(np.array(list(self._correct)), np.array(list(self._correct.values())), images)}
 
     def state_dict(self) -> dict[str, Any]:
-        return {"batches": self._batches, "correct": self._correct}
+        return {"n_learnt": self._n_learnt, "correct": self._correct}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._batches, self._correct = state["batches"], state["correct"]
+        self._n_learnt, self._correct = state["n_learnt"], state["correct"]

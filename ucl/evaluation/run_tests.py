@@ -1,4 +1,4 @@
-"""The tests of a run, as listeners: what is tested after which batch, and the results for the record."""
+"""The tests of a run after each task, its progress bar and its final memory, as listeners."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from ucl.buffers import Buffer
 from ucl.catalogue import STATISTICS, method_row
 from ucl.config import Config
 from ucl.evaluation.accuracy import Evaluation
-from ucl.evaluation.anytime import AnytimeEvaluation
 from ucl.evaluation.readings import published_test, with_statistics
 from ucl.evaluation.running_statistics import Statistics, TrainingStatistics, shift, statistics_of
 from ucl.fields import decimal
@@ -41,7 +40,7 @@ def has_diverged(model: Network) -> bool:
 
 
 class RunTests(Listener):
-    """The tests of a run: after each task, with `Config.readings` in all readings, and between task ends.
+    """The tests of a run after each task, with `Config.readings` in all readings.
 
     Args:
         config, model, stream, buffer: the run and its parts.
@@ -49,9 +48,7 @@ class RunTests(Listener):
         dtype: arithmetic of the scoring passes.
 
     Attributes:
-        batches: number of batches learnt.
         evaluation: results with the statistics of `Config.test_batchnorm`: the run's accuracy.
-        anytime: results between task ends, see `Config.evaluate_every`.
         tested: after a task, the network of its test, with the statistics of `Config.test_batchnorm`.
     """
 
@@ -66,10 +63,8 @@ class RunTests(Listener):
     ) -> None:
         self._config, self._model, self._stream, self._buffer, self._clock = config, model, stream, buffer, clock
         self._dtype = dtype if config.uses_scores else torch.float32
-        self.batches = 0
         evaluation = partial(Evaluation, stream, config.seed, all_tasks=config.evaluate_tasks == "all")
         self.evaluation = evaluation()
-        self.anytime = AnytimeEvaluation(stream, config.evaluate_every, config.seed)
         self._readings = {}
         if config.readings and model.has_running_statistics:
             self._readings = {name: evaluation() for name in STATISTICS}
@@ -81,17 +76,10 @@ class RunTests(Listener):
         # A user's method or memory policy may make passes in training mode for any purpose.
         by_user = {"method", "population"} & config.user_objects.keys()
         changed = (scores and config.scoring_batchnorm == "train") or by_user
-        self._parts: dict[str, Any] = {"evaluation": self.evaluation, "anytime": self.anytime, **self._readings}
+        self._parts: dict[str, Any] = {"evaluation": self.evaluation, **self._readings}
         self._statistics: Callable[[], Statistics] = partial(statistics_of, model)  # after the training steps alone
         if needed and changed and model.has_running_statistics:
             self._statistics = self._parts["trained"] = TrainingStatistics(model)
-
-    def after_batch(self, task: Task) -> None:
-        """Count the batch, and test the network if a test between task ends is due."""
-        self.batches += 1
-        if self.anytime.is_due(self.batches):
-            with self._clock("evaluation"):
-                self.anytime.add(self._model, task, self.batches)
 
     def after_task(self, task: Task) -> None:
         """Test the network with the statistics of `Config.test_batchnorm`, then in each reading.
@@ -134,15 +122,14 @@ class RunTests(Listener):
         return with_statistics(name, self._model, self._statistics(), seen, self._buffer, seed, self._dtype)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"batches": self.batches, **{name: part.state_dict() for name, part in self._parts.items()}}
+        return {name: part.state_dict() for name, part in self._parts.items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.batches = state["batches"]
         for name, part in self._parts.items():
             part.load_state_dict(state[name])
 
     def finish(self) -> dict[str, Any]:
-        """The results of the tests and the timing, without readings that are not possible after each task."""
+        """The results of the tests, without readings that are not possible after each task."""
         results, is_tested = self.evaluation, ~np.isnan(self.evaluation.accuracy)
         evaluations, config = dict(self._readings), self._config
         if evaluations and config.imbalance < 1 and not config.long_tailed_test:
@@ -157,8 +144,6 @@ class RunTests(Listener):
             "class_recall": results.class_recall,
             "answer_shares": results.answer_shares,
             "readings": readings,
-            "anytime": self.anytime.results,
-            "timing": self._clock.seconds(self.batches),
         }
 
 
