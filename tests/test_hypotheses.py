@@ -13,7 +13,7 @@ from ucl import Config, grid, plots
 from ucl.config import unique
 from ucl.evidence import hypotheses, paper
 from ucl.evidence.effects import Interval
-from ucl.evidence.hypotheses import COMPARISONS, MARGINS, PLANNED, judged, verdict
+from ucl.evidence.hypotheses import COMPARISONS, MARGINS, MEMORIES, PLANNED, judged, verdict
 from ucl.records import Reading, as_table
 
 FIGURES = Path(__file__).resolve().parents[1] / "figures"
@@ -58,7 +58,7 @@ def test_the_plan_is_that_of_the_protocol():
 
 def test_the_grid_of_the_decisive_experiment_is_its_plan():
     plans = [plan for plan in COMPARISONS if plan.runs == "everything rescored"]
-    memories = unique(config for plan in plans for config in (plan.comparison.one, plan.comparison.other))
+    memories = unique(MEMORIES[name] for plan in plans for name in (plan.memory, plan.other_memory))
     planned = {
         memory.replace(dataset=dataset, memory_size=size, seed=seed, readings=True).key
         for (dataset, size), seeds in PLANNED["everything rescored"].items()

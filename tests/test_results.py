@@ -21,7 +21,7 @@ from ucl.cli import texts
 from ucl.cli.parser import parser
 from ucl.config import Config
 from ucl.evidence import paper
-from ucl.evidence.run_measures import SETTINGS, measures, of_one_version, reductions
+from ucl.evidence.run_measures import SETTINGS, Runs, of_one_version, reductions
 from ucl.evidence.table_formats import interval, markdown, number, with_interval
 from ucl.records import as_table
 from ucl.records.runs import matching
@@ -259,10 +259,11 @@ def test_cells_near_the_papers_are_counted():
 
 def test_networks_that_diverged_do_not_count_and_an_experiment_may_be_requested_twice():
     config = Config(dataset="bloodcell", memory_size=40, population="reservoir")
-    one, two = measures(committed(), [config, config.replace(refresh=2)])  # ER scores nothing
+    runs = Runs(committed())
+    one, two = runs.of(config), runs.of(config.replace(refresh=2))  # ER scores nothing
     assert len(one) and one.equals(two)
     first, *others = [r for r in committed()["record"] if r.config.seedless.key == config.key]
-    (left,) = measures(as_table([dataclasses.replace(first, diverged_after=1), *others]), [config])
+    left = Runs(as_table([dataclasses.replace(first, diverged_after=1), *others])).of(config)
     assert len(one) == len(left) + 1 and set(one["seed"]) - set(left["seed"]) == {first.config.seed}
 
 

@@ -4,7 +4,7 @@ All differences are judged by one rule, `ucl.evidence.effects.against_paper`. Cl
 the paper prints no numbers: `memory_distances` measures them.
 
 The runs that count are those of Table 1's methods on the data sets and memory sizes of Tables 1 to 3, at any seed and
-with no other settings than those asked for, see `ucl.evidence.run_measures.runs_of`.
+with no other settings than those asked for, see `ucl.evidence.run_measures.Runs`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from scipy import stats
 
 from ucl.catalogue import PAPER_SCORES
 from ucl.evidence import paper
-from ucl.evidence.effects import ALL_STREAMS, PAIR, by_stream, differences
-from ucl.evidence.run_measures import runs_of
+from ucl.evidence.effects import ALL_STREAMS, PAIR, by_stream, differences, joined
+from ucl.evidence.run_measures import Runs
 
 STATEMENTS = {
     1: "Bottom-k beats top-k in A and in F, for every score and memory size.",
@@ -58,27 +58,22 @@ def verdicts(records: pd.DataFrame, **fields: Any) -> pd.DataFrame:
     """
     rows: list[dict[str, Any]] = []
 
-    def add(
-        claim: int, runs: pd.DataFrame, label: str, comparator: str, metric: str, printed: Mapping, *same: str
-    ) -> None:
-        """Add the rows of one difference; the runs of a pair also have the same values in the columns `same`."""
-        first, second = (runs[runs["label"] == name] for name in (label, comparator))
-        pairs = differences(first, second, [metric], [*PAIR, *same])
+    def add(claim: int, label: str, comparator: str, metric: str, pairs: pd.DataFrame, printed: Mapping) -> None:
         named = {"claim": claim, "label": label, "comparator": comparator, "metric": metric}
         rows.extend(named | row for row in by_stream(pairs, metric, printed))
 
     runs = _runs(records, fields)
     for claim, label, comparator, metrics in _COMPARED:
         for metric in metrics:
-            add(claim, runs, label, comparator, metric, paper.printed_differences(label, comparator, metric))
-    timed = runs[runs["dataset"] == "cifar10"]
-    machines = [str([record.environment.get(name) for name in _MACHINE]) for record in timed["record"]]
-    seconds = [math.log(record.seconds_per_batch) for record in timed["record"]]
-    timed = timed.assign(log_time=seconds, machine=machines)
+            pairs = differences(runs[label], runs[comparator], [metric])
+            printed = paper.printed_differences(paper.streams(), label, comparator, metric)
+            add(claim, label, comparator, metric, pairs, printed)
+    timed = {label: _timed(runs[label]) for label in paper.RUNTIMES}
     for label in ("CBR", _BI):
+        pairs = differences(timed[label], timed["ER"], ["log_time"], [*PAIR, "machine"])
         ratio = math.log(paper.RUNTIMES[label][1] / paper.RUNTIMES["ER"][1])
         printed = {stream: ratio for stream in paper.streams() if stream[0] == "cifar10"}
-        add(6, timed, label, "ER", "log_time", printed, "machine")
+        add(6, label, "ER", "log_time", pairs, printed)
     return pd.DataFrame(rows)[_COLUMNS].astype({"memory_size": "Int64"})
 
 
@@ -111,8 +106,9 @@ def memory_distances(records: pd.DataFrame, **fields: Any) -> pd.DataFrame:
         then one row over all streams with at least two seeds.
     """
     methods = ("CBR", "BI top", _BI)
-    runs = _runs(records, fields)
-    runs = runs[runs["label"].isin(methods) & (runs["memory_size"] >= SAMPLES)]
+    of_method = _runs(records, fields)
+    runs = joined([of_method[label] for label in methods])
+    runs = runs[runs["memory_size"] >= SAMPLES]
     names = {"BI when stored": "score", "confidence": "confidence", "BI": "bregman_information"}
     measured = []
     for pair, members in runs.groupby(list(PAIR)):
@@ -126,11 +122,18 @@ def memory_distances(records: pd.DataFrame, **fields: Any) -> pd.DataFrame:
     return pd.DataFrame(rows)[columns].astype({"memory_size": "Int64"})
 
 
-def _runs(records: pd.DataFrame, fields: Mapping[str, Any]) -> pd.DataFrame:
-    """The runs that count, see `runs_of`: each method of Table 1 with these fields, on each stream of the paper."""
-    methods = [config for config in paper.grid("table1", [0], **fields) if config.memory_size == 500]
-    streams = [{"dataset": name, "memory_size": size} for name, size in paper.streams()]
-    return runs_of(records, [config.replace(**stream) for config in methods for stream in streams])
+def _runs(records: pd.DataFrame, fields: Mapping[str, Any]) -> dict[str, pd.DataFrame]:
+    """The runs that count of each method of Table 1 with these fields, on all streams of the paper, by its label."""
+    runs, streams = Runs(records), dict.fromkeys(paper.streams())
+    methods = {config.label: config for config in paper.grid("table1", [0], **fields)}
+    return {label: runs.of(config, streams) for label, config in methods.items()}
+
+
+def _timed(runs: pd.DataFrame) -> pd.DataFrame:
+    """The runs on CIFAR-10 with the logarithm of their seconds per batch and their machine."""
+    runs = runs[runs["dataset"] == "cifar10"]
+    machines = [str([record.environment.get(name) for name in _MACHINE]) for record in runs["record"]]
+    return runs.assign(log_time=[math.log(r.seconds_per_batch) for r in runs["record"]], machine=machines)
 
 
 def _distance(memories: Sequence[Mapping[str, list]], name: str) -> float:

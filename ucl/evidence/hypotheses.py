@@ -14,8 +14,9 @@ import pandas as pd
 
 from ucl.catalogue import READINGS, UNIFORM
 from ucl.config import Config
+from ucl.evidence import paper
 from ucl.evidence.effects import ALL_STREAMS, PAIR, Interval, Stream, by_stream, differences
-from ucl.evidence.run_measures import SETTINGS, Comparison, sides
+from ucl.evidence.run_measures import SETTINGS, Runs
 from ucl.records.runs import matching
 
 PLANNED: dict[str, dict[Stream, range]] = {
@@ -85,13 +86,6 @@ class PlannedComparison(NamedTuple):
     metric: str
     expected: str
 
-    @property
-    def comparison(self) -> Comparison:
-        """The experiments, streams and readings."""
-        one, other = (MEMORIES[name] for name in (self.memory, self.other_memory))
-        readings = self.reading, self.other_reading
-        return Comparison("", one, other, PLANNED[self.runs], readings, in_paper=one != other)
-
 
 _PUBLISHED = "BI bottom, published settings"
 COMPARISONS = [
@@ -146,15 +140,18 @@ def judged(records: pd.DataFrame) -> pd.DataFrame:
         NaN if it prints none), all in percentage points; verdict (see `verdict`); and by the wider one of both
         intervals against_paper (see `ucl.evidence.effects.against_paper`) and excludes_0.
     """
-    compared, complete = [plan.comparison for plan in COMPARISONS], _complete(records)
+    runs, complete = Runs(records), _complete(records)
     rows = []
-    for plan, comparison, (runs, others) in zip(COMPARISONS, compared, sides(records, compared), strict=True):
-        pairs = differences(runs, others, [plan.metric]).dropna()
+    for plan in COMPARISONS:
+        streams, one, other = PLANNED[plan.runs], MEMORIES[plan.memory], MEMORIES[plan.other_memory]
+        sides = runs.of(one, streams, plan.reading), runs.of(other, streams, plan.other_reading)
+        pairs = differences(*sides, [plan.metric]).dropna()
         if plan.runs == "everything rescored":
             cells = zip(*(pairs[name] for name in PAIR), strict=True)
             pairs = pairs[np.array([cell in complete for cell in cells], dtype=bool)]
-        n_planned: dict[Any, int] = {stream: len(seeds) for stream, seeds in PLANNED[plan.runs].items()}
-        for row in by_stream(pairs, plan.metric, comparison.printed(plan.metric)):
+        n_planned: dict[Any, int] = {stream: len(seeds) for stream, seeds in streams.items()}
+        printed = paper.printed_differences(streams, one.label, other.label, plan.metric) if one != other else {}
+        for row in by_stream(pairs, plan.metric, printed):
             overall = row["dataset"] == ALL_STREAMS
             if row["n"] or overall:
                 planned = sum(n_planned.values()) if overall else n_planned[row["dataset"], row["memory_size"]]

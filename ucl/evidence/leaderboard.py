@@ -17,7 +17,7 @@ from ucl.catalogue import SCORES, UNIFORM, WITHOUT_SCORE, method_and_selection
 from ucl.config import Config
 from ucl.evidence.averages import averaged
 from ucl.evidence.effects import differences, effects_by, joined, on_streams
-from ucl.evidence.run_measures import measures, of_one_version
+from ucl.evidence.run_measures import Runs, of_one_version
 from ucl.records.runs import matching
 
 DATASET, MEMORY_SIZE, SEEDS = "bloodcell", 40, range(5)
@@ -109,8 +109,8 @@ def gaps(records: pd.DataFrame, times: pd.DataFrame) -> pd.DataFrame:
         (`Config.label`), comparator ("CBR", `UNIFORM_SCORE` or `AT_EQUAL_SECONDS`), updates (the comparator's training
         steps per batch), metric and `ucl.evidence.effects.NUMBERS`.
     """
-    tables = zip(POLICIES, measures(records, planned([0])), strict=True)
-    runs = {policy: table[table["seed"].isin(list(SEEDS))] for policy, table in tables}
+    counting, stream = Runs(records), {(DATASET, MEMORY_SIZE): SEEDS}
+    runs = {policy: counting.of(Config(**fields), stream) for policy, fields in POLICIES.items()}
     updates, parts = equal_seconds(milliseconds(times)), []
     for policy, fields in POLICIES.items():
         others = [("CBR", "CBR", 1), (UNIFORM_SCORE, UNIFORM_SCORE, 1)]

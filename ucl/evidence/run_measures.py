@@ -1,19 +1,18 @@
-"""The measures of runs as tables: of experiments, of both sides of a comparison, and under each reading."""
+"""The measures of runs as tables: of an experiment, compared with ER, and under each reading."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from ucl.config import Config, unique
+from ucl.config import Config
 from ucl.evidence import paper
 from ucl.evidence.effects import PAIR, Stream, differences, effects_by
-from ucl.records import MEASURES
-from ucl.records.runs import latest, latest_in_order, matching, without_failures
+from ucl.records import MEASURES, Record
+from ucl.records.runs import latest, latest_in_order, without_failures
 
 Seeds = Mapping[Stream, "range | None"]
 """The seeds that count on each stream (data set and memory size); None: all that have records."""
@@ -36,93 +35,45 @@ def of_one_version(records: pd.DataFrame) -> pd.DataFrame:
     return records[records["fingerprint"] == records["dataset"].map(most)]
 
 
-def runs_of(records: pd.DataFrame, experiments: Sequence[Config], reading: str = "running") -> pd.DataFrame:
-    """The runs of some different experiments, for all their seeds, see `of_one_version`.
+class Runs:
+    """The runs that count, by experiment: of one version of the images (`of_one_version`), without failed networks.
 
-    Returns:
-        A row per run: columns experiment (the index in `experiments`), dataset, memory_size, label, seed,
-        `ucl.records.MEASURES` in per cent (NaN for records without the reading), processor, arithmetic (of the scoring
-        passes) and record.
-    """
-    runs = without_failures(matching(of_one_version(records), experiments))
-    rows = []
-    for index, record in zip(runs["experiment"], runs["record"], strict=True):
-        config = experiments[index]  # That of the record may name the data set by a path.
-        run = (index, config.dataset, config.memory_size, config.label, record.config.seed)
-        values = record.measures(reading)
-        facts = record.processor, record.arithmetic, record
-        rows.append((*run, *(100 * values[name] for name in MEASURES), *facts))
-    names = ["experiment", "dataset", "memory_size", "label", "seed", *MEASURES]
-    return pd.DataFrame(rows, columns=[*names, "processor", "arithmetic", "record"])
-
-
-def measures(records: pd.DataFrame, experiments: Iterable[Config], reading: str = "running") -> list[pd.DataFrame]:
-    """The rows of `runs_of` for each of some experiments; an experiment may occur twice."""
-    keys = [config.seedless.key for config in experiments]
-    distinct = unique(config.seedless for config in experiments)
-    table = runs_of(records, distinct, reading)
-    by_index = dict(list(table.groupby("experiment")))
-    by_key = {config.key: by_index.get(index, table[:0]) for index, config in enumerate(distinct)}
-    return [by_key[key] for key in keys]
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """One experiment minus another, paired by stream and seed.
-
-    Attributes:
-        name: of the difference, for tables.
-        one, other: the experiments. Their data set, memory size and seed do not matter.
-        streams: the streams, each with its seeds.
-        readings, arithmetics: of each experiment, see `Record.measures`; "" for any arithmetic of the scoring passes.
-        in_paper: whether the paper has both experiments.
+    Args:
+        records: see `ucl.load_records`.
     """
 
-    name: str
-    one: Config
-    other: Config
-    streams: Seeds
-    readings: tuple[str, str] = ("running", "running")
-    arithmetics: tuple[str, str] = ("", "")
-    in_paper: bool = False
+    def __init__(self, records: pd.DataFrame) -> None:
+        self._by_experiment: dict[str, list[Record]] = {}
+        for record in without_failures(latest(of_one_version(records)))["record"]:
+            self._by_experiment.setdefault(record.config.seedless.experiment, []).append(record)
 
-    def printed(self, metric: str) -> dict[Stream, float]:
-        """The paper's difference on each stream; {} unless it prints all of them."""
-        if not self.in_paper:
-            return {}
-        printed = paper.printed_differences(self.one.label, self.other.label, metric)
-        return {stream: printed[stream] for stream in self.streams} if printed.keys() >= self.streams.keys() else {}
+    def of(
+        self, experiment: Config, streams: Seeds | None = None, reading: str = "running", arithmetic: str = ""
+    ) -> pd.DataFrame:
+        """The measures of an experiment's runs.
 
+        Args:
+            experiment: its seed does not matter, nor with `streams` its data set and memory size.
+            streams: the streams, each with its seeds; None for the stream of the experiment with all seeds.
+            reading: see `Record.measures`.
+            arithmetic: of the scoring passes; "" for any.
 
-def sides(records: pd.DataFrame, comparisons: Sequence[Comparison]) -> list[tuple[pd.DataFrame, pd.DataFrame]]:
-    """The rows of `runs_of` for both experiments of each comparison, on its streams and seeds."""
-    runs_by_experiment: dict[tuple[str, str], pd.DataFrame] = {}  # by key and reading
-    for reading in {reading for comparison in comparisons for reading in comparison.readings}:
-        experiments = [
-            config.replace(dataset=dataset, memory_size=size)
-            for comparison in comparisons
-            for config, under in zip((comparison.one, comparison.other), comparison.readings, strict=True)
-            for dataset, size in comparison.streams
-            if under == reading
-        ]
-        tables = zip(experiments, measures(records, experiments, reading), strict=True)
-        runs_by_experiment |= {(config.key, reading): runs for config, runs in tables}
-
-    def side(config: Config, reading: str, arithmetic: str, streams: Seeds) -> pd.DataFrame:
-        parts = []
+        Returns:
+            A row per run: columns dataset, memory_size, label, seed, `ucl.records.MEASURES` in per cent (NaN for
+            records without the reading), processor and record.
+        """
+        if streams is None:
+            streams = {(experiment.dataset, experiment.memory_size): None}
+        rows = []
         for (dataset, size), seeds in streams.items():
-            runs = runs_by_experiment[config.replace(dataset=dataset, memory_size=size).key, reading]
-            parts.append(runs if seeds is None else runs[runs["seed"].isin(list(seeds))])
-        table = pd.concat(parts)
-        return table[table["arithmetic"] == arithmetic] if arithmetic else table
-
-    return [
-        (
-            side(comparison.one, comparison.readings[0], comparison.arithmetics[0], comparison.streams),
-            side(comparison.other, comparison.readings[1], comparison.arithmetics[1], comparison.streams),
-        )
-        for comparison in comparisons
-    ]
+            config = experiment.replace(dataset=dataset, memory_size=size)
+            for record in self._by_experiment.get(config.seedless.experiment, []):
+                seed = record.config.seed
+                if (seeds is None or seed in seeds) and arithmetic in ("", record.arithmetic):
+                    values = record.measures(reading)
+                    percentages = (100 * values[name] for name in MEASURES)
+                    rows.append((dataset, size, config.label, seed, *percentages, record.processor, record))
+        return pd.DataFrame(rows, columns=[*PAIR[:2], "label", "seed", *MEASURES, "processor", "record"])
 
 
 def reductions(records: pd.DataFrame) -> pd.DataFrame:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -13,9 +14,31 @@ from ucl.config import Config
 from ucl.evidence import paper
 from ucl.evidence.effects import by_stream, differences, estimable, streams_of
 from ucl.evidence.hypotheses import MEMORIES, PLANNED
-from ucl.evidence.run_measures import Comparison, Seeds, sides
+from ucl.evidence.run_measures import Runs, Seeds
 from ucl.evidence.table_formats import signed, with_interval
 from ucl.records.runs import count_range
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One experiment minus another, paired by stream and seed.
+
+    Attributes:
+        name: of the difference, for tables.
+        one, other: the experiments. Their data set, memory size and seed do not matter.
+        streams: the streams, each with its seeds.
+        readings, arithmetics: of each experiment, see `ucl.evidence.run_measures.Runs.of`.
+        in_paper: whether the paper has both experiments.
+    """
+
+    name: str
+    one: Config
+    other: Config
+    streams: Seeds
+    readings: tuple[str, str] = ("running", "running")
+    arithmetics: tuple[str, str] = ("", "")
+    in_paper: bool = False
+
 
 ER, CBR, CBR_REDRAW, BI, EN = (MEMORIES[name] for name in ("ER", "CBR", "CBR redraw", "BI bottom", "EN bottom"))
 BI_PUBLISHED = MEMORIES["BI bottom, published settings"]
@@ -183,18 +206,23 @@ def estimates(records: pd.DataFrame, comparisons: Sequence[Comparison]) -> pd.Da
         does), and in percentage points columns of `ucl.evidence.effects.summary`.
     """
     rows: list[dict[str, Any]] = []
-    for comparison, (runs, others) in zip(comparisons, sides(records, comparisons), strict=True):
-        pairs = estimable(differences(runs, others).dropna())
+    runs = Runs(records)
+    for it in comparisons:
+        one = runs.of(it.one, it.streams, it.readings[0], it.arithmetics[0])
+        other = runs.of(it.other, it.streams, it.readings[1], it.arithmetics[1])
+        pairs = estimable(differences(one, other).dropna())
         if pairs.empty:
             continue
         streams = streams_of(pairs)
         named = {
-            "difference": comparison.name,
+            "difference": it.name,
             "streams": " ".join(map(str, streams[0])) if len(streams) == 1 else f"{len(streams)} streams",
             "seeds": count_range(pairs.groupby(["dataset", "memory_size"]).size()),
         }
         for metric in "AF":
-            *per_stream, overall = by_stream(pairs, metric, comparison.printed(metric))
+            labels = it.one.label, it.other.label
+            printed = paper.printed_differences(it.streams, *labels, metric) if it.in_paper else {}
+            *per_stream, overall = by_stream(pairs, metric, printed)
             n_excluding = sum(row["excludes_0"] for row in per_stream)
             rows.append({**named, "metric": metric, **overall, "streams_excluding_0": n_excluding})
     columns = ["difference", "streams", "seeds", "n", "exploratory", "metric", "mean", "low", "high", "detectable"]

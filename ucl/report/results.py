@@ -15,7 +15,7 @@ from ucl.evidence import paper
 from ucl.evidence.claims import VERDICTS
 from ucl.evidence.effects import ALL_STREAMS, NUMBERS, PAIR, differences, effects_by, joined, n_exploratory, summary
 from ucl.evidence.hypotheses import PLANNED
-from ucl.evidence.run_measures import SETTINGS, Comparison, measures, of_one_version, sides
+from ucl.evidence.run_measures import SETTINGS, Runs, of_one_version
 from ucl.evidence.table_formats import mean_and_std, signed, with_interval
 from ucl.evidence.tables import verdict
 from ucl.records import MEASURES, failures
@@ -60,13 +60,12 @@ def effects(records: pd.DataFrame) -> pd.DataFrame:
         memory_size, label, setting, comparator, metric, `NUMBERS`, published (the paper's difference), and how many
         pairs are of one kind of processor (same_processor) and of exploratory seeds (exploratory).
     """
-    cells = list(itertools.product(("CBR", "ER"), paper.streams(), SETTINGS, PAPER_SCORES))
-    compared, parts = [], []
-    for comparator, stream, setting, score in cells:
+    runs, parts = Runs(records), []
+    for comparator, stream, setting, score in itertools.product(("CBR", "ER"), paper.streams(), SETTINGS, PAPER_SCORES):
         config = Config(score=score, **SETTINGS[setting])
-        compared.append(Comparison("", config, config.replace(**WITHOUT_SCORE[comparator].fields), {stream: None}))
-    for (comparator, _, setting, score), (runs, other) in zip(cells, sides(records, compared), strict=True):
-        pairs, together = differences(runs, other), differences(runs, other, ["A"], [*PAIR, "processor"])
+        without_score = config.replace(**WITHOUT_SCORE[comparator].fields)
+        sides = runs.of(config, {stream: None}), runs.of(without_score, {stream: None})
+        pairs, together = differences(*sides), differences(*sides, ["A"], [*PAIR, "processor"])
         facts = {"same_processor": len(together), "exploratory": n_exploratory(pairs)}
         parts.append(pairs.assign(label=f"{score} bottom", setting=setting, comparator=comparator, **facts))
     cell = ["dataset", "memory_size", "label", "setting", "comparator"]
@@ -123,8 +122,7 @@ def coverage(measured: pd.DataFrame) -> pd.DataFrame:
         number of runs with each of `SETTINGS`, <NA> if it cannot change a result (`refresh` without a score).
     """
     cells = paper.published()[["table", *paper.CELL[:4]]].drop_duplicates(ignore_index=True)
-    settings, experiments, _ = _cells()
-    possible = [(c.dataset, c.memory_size, c.label, s) for c, s in zip(experiments, settings, strict=True)]
+    possible = [(config.dataset, config.memory_size, config.label, setting) for setting, config in _cells()]
     runs = measured.set_index(["dataset", "memory_size", "method", "setting"])["n"].reindex(possible, fill_value=0)
     counts = runs.unstack()[[*SETTINGS]].astype("Int64")
     cells["label"] = (cells["method"] + " " + cells["selection"]).str.strip()
@@ -150,14 +148,13 @@ def means(records: pd.DataFrame) -> pd.DataFrame:
         the same settings, in points; last_share_n and pairs_ER, the runs and pairs behind these; published_A and
         published_F with their _std. A number that does not exist is NaN.
     """
-    settings, experiments, baselines = _cells()
-    rows = []
-    for setting, config, runs, er in zip(
-        settings, experiments, measures(records, experiments), measures(records, baselines), strict=True
-    ):
+    counting, rows = Runs(records), []
+    for setting, config in _cells():
+        runs = counting.of(config)
         if runs.empty:
             continue
         stream = config.dataset, config.memory_size
+        er = counting.of(config.replace(method="er", population="reservoir"))
         pairs = differences(runs, er if config.label not in ("ER", "Finetune") else er[:0])
         rows.append(
             {
@@ -180,15 +177,13 @@ def means(records: pd.DataFrame) -> pd.DataFrame:
 
 
 @functools.cache
-def _cells() -> tuple[list[str], list[Config], list[Config]]:
-    """Setting and experiment of each cell of the paper, and ER with the same settings."""
+def _cells() -> list[tuple[str, Config]]:
+    """Setting and experiment of each cell of the paper, each experiment once."""
     cells: dict[str, tuple[str, Config]] = {}
     for (dataset, size), (setting, fields), method in itertools.product(paper.streams(), SETTINGS.items(), _METHODS):
         config = Config(dataset=dataset, memory_size=size, **method).replace(**fields)
         cells.setdefault(config.key, (setting, config))
-    experiments = [config for _, config in cells.values()]
-    baselines = [config.replace(method="er", population="reservoir") for config in experiments]
-    return [setting for setting, _ in cells.values()], experiments, baselines
+    return list(cells.values())
 
 
 def as_in_the_paper(measured: pd.DataFrame) -> pd.DataFrame:
@@ -210,10 +205,12 @@ def as_in_the_paper(measured: pd.DataFrame) -> pd.DataFrame:
 
 def with_differences(records: pd.DataFrame, experiments: Mapping[str, Config]) -> pd.DataFrame:
     """A and F of some experiments that have runs, and their paired differences from the first, as text."""
-    tables = measures(records, experiments.values())
-    rows = []
-    for name, runs in zip(experiments, tables, strict=True):
-        pairs = differences(runs, tables[0] if runs is not tables[0] else runs[:0])
+    counting = Runs(records)
+    rows: list[dict[str, Any]] = []
+    first = counting.of(next(iter(experiments.values())))
+    for name, config in experiments.items():
+        runs = counting.of(config)
+        pairs = differences(runs, first if rows else first[:0])
         row = {"": name, "n": len(runs), "exploratory": n_exploratory(runs)}
         row |= {metric: mean_and_std(runs[metric]) for metric in "AF"}
         for metric in "AF":
@@ -231,10 +228,10 @@ def projections(records: pd.DataFrame) -> pd.DataFrame:
         "A-GEM, `projected=replay`": {"method": "agem", "projected": "replay"},
         "ER": {"population": "reservoir"},
     }
-    rows = []
+    counting, rows = Runs(records), []
     for stream in (("bloodcell", 40), ("cifar10", 500), ("cifar100", 1000)):
         dataset, size = stream
-        tables = measures(records, [Config(dataset=dataset, memory_size=size, **fields) for fields in methods.values()])
+        tables = [counting.of(Config(**fields), {stream: None}) for fields in methods.values()]
         seeds = set.intersection(*(set(runs["seed"]) for runs in tables))
         for name, runs in zip(methods, tables, strict=True):
             runs = runs[runs["seed"].isin(seeds)]
