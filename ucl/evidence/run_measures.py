@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from ucl.catalogue import PAPER_SCORES
 from ucl.config import Config
 from ucl.evidence import paper
-from ucl.evidence.effects import PAIR, Stream, differences, effects_by
+from ucl.evidence.effects import PAIR, Stream, differences, effects_by, joined
 from ucl.records import MEASURES, Record
-from ucl.records.runs import latest, latest_in_order, without_failures
+from ucl.records.runs import latest, without_failures
 
 Seeds = Mapping[Stream, "range | None"]
 """The seeds that count on each stream (data set and memory size); None: all that have records."""
@@ -25,14 +27,15 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 def of_one_version(records: pd.DataFrame) -> pd.DataFrame:
-    """For each data set, the records on the version of its images that most of its records were measured on.
+    """For each data set, by its name, the records on the version of its images that most of them were measured on.
 
     Images of another size (`Config.image_size`) are another version, which counts only if there is no other.
     """
+    names = pd.Series([record.config.dataset_name for record in records["record"]], records.index, dtype=object)
     resized = records["image_size"].notna()
-    usual = records[~resized | resized.groupby(records["dataset"]).transform("all")]
-    most = usual.groupby("dataset")["fingerprint"].agg(lambda prints: prints.mode().iloc[0])
-    return records[records["fingerprint"] == records["dataset"].map(most)]
+    usual = records[~resized | resized.groupby(names).transform("all")]
+    most = usual.groupby(names)["fingerprint"].agg(lambda prints: prints.mode().iloc[0])
+    return records[records["fingerprint"] == names.map(most)]
 
 
 class Runs:
@@ -79,25 +82,23 @@ class Runs:
 def reductions(records: pd.DataFrame) -> pd.DataFrame:
     """How much less a run with bottom-k or top-k forgets than ER at its seed, in per cent of ER's forgetting.
 
-    ER has the default settings, and the same stream and images. Left out are networks that failed (`Record.failure`)
-    and seeds at which ER's F is not above 0: nothing was forgotten that could be reduced.
+    The runs are those on the paper's streams with each of `SETTINGS`; ER has the default settings. Left out are seeds
+    at which ER's F is not above 0: nothing was forgotten that could be reduced.
 
     Returns:
-        A row per run: columns dataset, memory_size, label, setting (such as the names of `SETTINGS`), seed, F and F_er
-        in per cent, reduction, and published: the paper's, see `ucl.paper.printed_reduction`.
+        A row per run: columns dataset, memory_size, label, setting, seed, F and F_er in per cent, reduction, and
+        published: the paper's, see `ucl.paper.printed_reduction`.
     """
-    runs = without_failures(latest_in_order(records))
-    names = [paper.name_of(record.config) for record in runs["record"]]
-    settings = [name.partition(", ")[2] or "everything rescored" for name in names]
-    runs = runs.assign(name=names, setting=settings, F=100 * runs["last_forgetting"].astype(float))
-    runs["stream"] = [paper.stream_of(record.config) for record in runs["record"]]
-    keys = ["stream", "fingerprint", *PAIR]
-    er = runs.loc[(runs["name"] == "ER") & (runs["F"] > 0), [*keys, "F"]]
-    scored = runs[runs["label"].str.endswith((" bottom", " top"))]
-    pairs = scored.merge(er.rename(columns={"F": "F_er"}), on=keys, validate="many_to_one")
+    runs, parts = Runs(records), []
+    for stream in paper.streams():
+        f_er = runs.of(Config(population="reservoir"), {stream: None}).set_index("seed")["F"]
+        for (setting, fields), score, selection in itertools.product(SETTINGS.items(), PAPER_SCORES, ("bottom", "top")):
+            scored = runs.of(Config(score=score, selection=selection, **fields), {stream: None})
+            published = paper.printed_reduction(stream, f"{score} {selection}")
+            partners = scored["seed"].map(f_er[f_er > 0])
+            parts.append(scored.assign(setting=setting, F_er=partners, published=published))
+    pairs = joined(parts).dropna(subset=["F_er"])
     pairs["reduction"] = 100 * (1 - pairs["F"] / pairs["F_er"])
-    cells = zip(pairs["dataset"], pairs["memory_size"], pairs["label"], strict=True)
-    pairs["published"] = [paper.printed_reduction((dataset, size), label) for dataset, size, label in cells]
     return pairs[["dataset", "memory_size", "label", "setting", "seed", "F", "F_er", "reduction", "published"]]
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 from ucl.catalogue import method_and_selection
 from ucl.evidence import paper
 from ucl.evidence.averages import METRICS, NOTES, averaged, without_empty_notes
-from ucl.evidence.run_measures import SETTINGS
+from ucl.evidence.run_measures import SETTINGS, of_one_version
 from ucl.evidence.table_formats import latex, markdown
 from ucl.records.runs import matching
 
@@ -33,7 +33,8 @@ _SELECTIONS = {"": "random", "top": "top", "step": "step", "bottom": "bottom"}  
 def with_published(records: pd.DataFrame, grid: str, **fields: Any) -> pd.DataFrame:
     """Measured and published numbers, one row per cell and metric of a table of the paper.
 
-    A run counts if it is an experiment of the table, at any seed: see `ucl.records.runs.matching`.
+    A run counts if it is an experiment of the table, at any seed (see `ucl.records.runs.matching`), on the images that
+    most runs of its data set were measured on (see `ucl.evidence.run_measures.of_one_version`).
 
     Args:
         grid: a name in `ucl.paper.GRIDS`.
@@ -43,38 +44,36 @@ def with_published(records: pd.DataFrame, grid: str, **fields: Any) -> pd.DataFr
         Columns grid, dataset, memory_size, method, selection, settings (what differs from the defaults), metric ("A",
         "F"), n (seeds measured, may be 0), mean and sample std of the n, published_mean and published_std (as printed:
         the population std of three seeds), difference (mean less published_mean), all in per cent, and data, the
-        fingerprint of the images measured on: runs on other images are in another row. Two columns are present
-        only if needed: arithmetic, if runs were scored in more than one, and left_out, how many runs failed
-        (`Record.failure`) and do not count.
+        fingerprint of the images measured on. Two columns are present only if needed: arithmetic, if runs were scored
+        in more than one, and left_out, how many runs failed (`Record.failure`) and do not count.
     """
     experiments = paper.grid(grid, seeds=[0], **fields)
-    runs, rows = matching(records, experiments), []
+    runs, rows = matching(of_one_version(records), experiments), []
     for index, config in enumerate(experiments):
         stream, (method, selection) = (config.dataset, config.memory_size), method_and_selection(config.label)
-        cell_runs = runs[runs["experiment"] == index]
-        for data, on_images in list(cell_runs.groupby("fingerprint")) or [("", cell_runs)]:
-            averages = averaged(on_images)
-            for metric in METRICS:
-                printed = [paper.printed(stream, config.label, metric, number) for number in ("mean", "std")]
-                rows.append(
-                    {
-                        "grid": grid,
-                        "dataset": config.dataset,
-                        "memory_size": config.memory_size,
-                        "method": method,
-                        "selection": selection,
-                        "settings": paper.settings(config),
-                        "metric": metric,
-                        "n": averages["n"],
-                        "mean": averages[metric],
-                        "std": averages[f"{metric}_std"],
-                        "published_mean": printed[0],
-                        "published_std": printed[1],
-                        "difference": averages[metric] - printed[0],
-                        "data": data,
-                        **{note: averages[note] for note in NOTES},
-                    }
-                )
+        of_cell = runs[runs["experiment"] == index]
+        averages = averaged(of_cell)
+        for metric in METRICS:
+            printed = [paper.printed(stream, config.label, metric, number) for number in ("mean", "std")]
+            rows.append(
+                {
+                    "grid": grid,
+                    "dataset": config.dataset,
+                    "memory_size": config.memory_size,
+                    "method": method,
+                    "selection": selection,
+                    "settings": paper.settings(config),
+                    "metric": metric,
+                    "n": averages["n"],
+                    "mean": averages[metric],
+                    "std": averages[f"{metric}_std"],
+                    "published_mean": printed[0],
+                    "published_std": printed[1],
+                    "difference": averages[metric] - printed[0],
+                    "data": of_cell["fingerprint"].iloc[0] if len(of_cell) else "",
+                    **{note: averages[note] for note in NOTES},
+                }
+            )
     return without_empty_notes(pd.DataFrame(rows))
 
 
@@ -111,16 +110,14 @@ def layout(table: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         Text cells, "12.30 ± 1.20 (n=3, near)" above "published 14.10 ± 0.90", with the `verdict`; without it and ± for
-        a single seed, "—" if nothing was measured, empty if the table has no such run. A data set with several versions
-        of its images has a line per version, named by the fingerprint. Data sets and selections are column levels if
-        there are several; settings are a row level if any differ from the defaults.
+        a single seed, "—" if nothing was measured, empty if the table has no such run. Data sets and selections are
+        column levels if there are several; settings are a row level if any differ from the defaults.
     """
-    n_versions = table[table["data"] != ""].groupby("dataset")["data"].nunique()
-    name_images = table["dataset"].isin(n_versions.index[n_versions > 1])
     judged = table.assign(verdict=verdict(table)).to_dict("records")
     cells = table.assign(
-        measured=[_measured(row, named) for row, named in zip(judged, name_images, strict=True)],
-        published=[f"{m:.2f} ± {s:.2f}" for m, s in zip(table["published_mean"], table["published_std"], strict=True)],
+        text=[
+            f"{_measured(row)}\npublished {row['published_mean']:.2f} ± {row['published_std']:.2f}" for row in judged
+        ],
         selection=pd.Categorical(table["selection"].map(_SELECTIONS), list(_SELECTIONS.values())),
     )
     for name in ("dataset", "method", "settings", "metric"):  # in the order of the table
@@ -129,9 +126,14 @@ def layout(table: pd.DataFrame) -> pd.DataFrame:
     several = {"dataset": table["dataset"].nunique() > 1, "selection": n_selections > 1}
     levels = [level for level in ("dataset", "memory_size", "selection") if several.get(level, True)]
     rows = [level for level in ("method", "settings", "metric") if level != "settings" or table["settings"].any()]
-    joined = cells.groupby([*rows, *levels], observed=True).agg({"measured": "\n".join, "published": "first"})
-    texts = joined["measured"] + "\npublished " + joined["published"]
-    wide = texts.unstack(levels).dropna(axis="columns", how="all").sort_index(axis="columns").astype(object).fillna("")
+    wide = (
+        cells.set_index([*rows, *levels])["text"]
+        .unstack(levels)
+        .dropna(axis="columns", how="all")
+        .sort_index(axis="columns")
+        .astype(object)
+        .fillna("")
+    )
     wide.columns = wide.columns.map(lambda key: tuple(map(str, key)) if isinstance(key, tuple) else str(key))
     sizes = {str(size): f"M={size}" for size in table["memory_size"]}
     return wide.rename(columns=sizes, level="memory_size" if len(levels) > 1 else None).rename_axis(columns=levels)
@@ -162,11 +164,10 @@ def save(table: pd.DataFrame, path: str | Path) -> Path:
     return path
 
 
-def _measured(row: dict[str, Any], name_images: bool) -> str:
-    """The measured numbers of a cell of the layout; with `name_images` also the fingerprint of the images."""
-    images = f"images {row['data']}" if name_images and row["data"] else ""
+def _measured(row: dict[str, Any]) -> str:
+    """The measured numbers of a cell of the layout."""
     n = f"n={row['n']}" if row["n"] else ""
-    notes = [n, row["verdict"], images, row.get("arithmetic", ""), row.get("left_out", "")]
+    notes = [n, row["verdict"], row.get("arithmetic", ""), row.get("left_out", "")]
     in_brackets = ", ".join(filter(None, notes))
     spread = f" ± {row['std']:.2f}" if row["n"] > 1 else ""
     number = f"{row['mean']:.2f}{spread}" if row["n"] else "—"

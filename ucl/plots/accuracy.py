@@ -17,7 +17,7 @@ import seaborn as sns
 from matplotlib.figure import Figure
 
 from ucl.fields import decimal
-from ucl.plots.grouped import Records, by_label, mixed_arithmetic, names_of, same_but_for_seed
+from ucl.plots.grouped import Records, by_label, names_of, same_but_for_seed
 from ucl.plots.style import SEED, WIDTH, color, dash, legend, plain, shortened, styled
 from ucl.records import failures
 from ucl.records.runs import count_range
@@ -91,8 +91,7 @@ def accuracy_over_stream(records: Records) -> Figure:
         ax.set_xticks(range(1, n_tasks + 1, math.ceil(n_tasks / 10)))
     axes[0].set_ylabel("accuracy [%]")
     spread = f"mean ± std, n = {count_range(counts)}" if max(counts) > 1 else ""
-    title = "\n".join(filter(None, [mixed_arithmetic(records), spread]))
-    legend(figure, axes[0].lines, list(names.values()), title)
+    legend(figure, axes[0].lines, list(names.values()), spread)
     return figure
 
 
@@ -127,7 +126,7 @@ def accuracy_and_forgetting(records: Records) -> Figure:
     axes[2].set(xlabel="accuracy [%]", xlim=(0, 102))
     keys = [plt.Line2D([], [], **look, color="0.3", ls="") for _, look in _PARTS.values()]
     texts = [text for text, _ in _PARTS.values()]
-    legend(figure, keys, texts, mixed_arithmetic(records))
+    legend(figure, keys, texts)
     axes[0].set_yticks(range(len(labels)), names.values())
     axes[0].invert_yaxis()
     return figure
@@ -168,5 +167,5 @@ def class_recall(records: Records) -> Figure:
     if n_images := first.data.get("training_images"):
         ax.set_title(f"{plain(first.config.dataset_name)}: {n_images:,} training images")
     handles = [plt.Line2D([], [], color=color(label), marker="o") for label in names]
-    legend(figure, handles, list(names.values()), mixed_arithmetic(records))
+    legend(figure, handles, list(names.values()))
     return figure

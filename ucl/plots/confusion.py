@@ -11,7 +11,7 @@ import seaborn as sns
 from matplotlib.figure import Figure
 
 from ucl.errors import InputError
-from ucl.plots.grouped import ADD, Records, by_label, mixed_arithmetic, names_of, same_but_for_seed
+from ucl.plots.grouped import ADD, Records, by_label, names_of, same_but_for_seed
 from ucl.plots.style import plain, shortened, styled
 from ucl.records.predictions import confusion
 from ucl.records.runs import listed
@@ -77,5 +77,4 @@ def class_confusion(records: Records) -> Figure:
     bar = figure.axes[-1]
     bar.tick_params(labelsize=7)
     bar.set_ylabel("share of the row's test images [%]", fontsize=8)
-    figure.suptitle(mixed_arithmetic(records), fontsize="small")
     return figure

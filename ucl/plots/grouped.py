@@ -1,4 +1,4 @@
-"""Records grouped by method, for figures: whether they can be averaged, names, and mixed arithmetic."""
+"""Records grouped by method, for figures: whether they can be averaged, and names."""
 
 from __future__ import annotations
 
@@ -63,13 +63,6 @@ def same_but_for_seed(records: Records) -> list[Record]:
             reason = f"the runs of {label} differ in {in_words(differing)}; {ADD} {defaults}{example}"
             raise InputError("", None, reason)
     return records
-
-
-def mixed_arithmetic(records: Iterable[Record]) -> str:
-    """Which methods have runs scored in different arithmetics, as a note for a figure; empty if none has."""
-    used = {label: {record.arithmetic for record in runs} - {""} for label, runs in by_label(records).items()}
-    mixed = [f"{label} scored in {' and '.join(sorted(names))}" for label, names in used.items() if len(names) > 1]
-    return textwrap.fill("; ".join(mixed), 80)
 
 
 def names_of(records: Iterable[Record]) -> dict[str, str]:

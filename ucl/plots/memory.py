@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ucl.errors import InputError
-from ucl.plots.grouped import Records, by_label, mixed_arithmetic, names_of, same_but_for_seed
+from ucl.plots.grouped import Records, by_label, names_of, same_but_for_seed
 from ucl.plots.images import Images, tiles
 from ucl.plots.style import COLORS, WIDTH, color, dash, legend, plain, shortened, styled
 
@@ -104,7 +104,7 @@ def score_distributions(records: Records) -> Figure:
     axes[1].set_xscale("symlog", linthresh=0.1)
     names = names_of(records)
     handles = [plt.Line2D([], [], color=color(label), ls=dash(label)) for label in names]  # also without a curve
-    legend(figure, handles, list(names.values()), mixed_arithmetic(records))
+    legend(figure, handles, list(names.values()))
     return figure
 
 

@@ -15,11 +15,11 @@ from matplotlib.figure import Figure
 
 from ucl.catalogue import PAPER_SCORES, method_order
 from ucl.evidence import paper
-from ucl.plots.grouped import Records, mixed_arithmetic, same_but_for_seed
+from ucl.plots.grouped import Records, same_but_for_seed
 from ucl.plots.images import Images, image_table
 from ucl.plots.style import SEED, WIDTH, legend, plain, styled
 from ucl.records import as_table
-from ucl.records.runs import count_range, latest, without_failures
+from ucl.records.runs import count_range, latest, latest_in_order, without_failures
 
 
 def most_measured(runs: pd.DataFrame) -> pd.DataFrame:
@@ -28,8 +28,9 @@ def most_measured(runs: pd.DataFrame) -> pd.DataFrame:
     It is the value with the most runs; of values with equally many runs, `refresh=1` (everything rescored).
 
     Args:
-        runs: see `ucl.load_records`.
+        runs: see `ucl.load_records`. A run that was measured more than once counts once.
     """
+    runs = latest_in_order(runs)
 
     def chosen(refresh: pd.Series) -> float:
         most = refresh.mode()
@@ -122,7 +123,6 @@ def task_accuracy(records: Records) -> Figure:
         n = f"n = {count_range(panel.groupby('label').size())}"
         ax.set_title(f"{plain(dataset)}{memory}\n{', '.join([*settings, n])}")
     figure.supxlabel("task, in the order of the stream", fontsize="medium")
-    figure.suptitle(mixed_arithmetic(runs["record"]), fontsize="small")
     return figure
 
 

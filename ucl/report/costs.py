@@ -59,15 +59,16 @@ def whole_runs(records: pd.DataFrame) -> pd.DataFrame:
     Args:
         records: figures/alone.
     """
-    experiments = paper.grid("table4", seeds=[0])
-    runs = without_failures(matching(records, [*experiments, experiments[-1].replace(refresh=2)]))
-    names = [*(config.label for config in experiments), "BI bottom, `refresh=2`"]
+    experiments = {config.label: config for config in paper.grid("table4", seeds=[0])}
+    experiments["BI bottom, `refresh=2`"] = experiments["BI bottom"].replace(refresh=2)
+    runs = without_failures(matching(records, experiments.values()))
+    runs = runs.assign(host=[record.environment["processor"] for record in runs["record"]])
     published = {name: seconds / paper.RUNTIMES["ER"][1] for name, (_, seconds) in paper.RUNTIMES.items()}
-    machine = ["device", "processor", "threads"]
+    machine = ["device", "processor", "host", "threads"]
     groups = runs.groupby([*machine, "experiment"], dropna=False)[["seconds_per_batch", "seconds"]]
     times = groups.mean().assign(n=groups.size()).reset_index()
-    er = times[machine].merge(times[times["experiment"] == 0], "left", machine)["seconds_per_batch"]
-    method = times["experiment"].map(names.__getitem__)
+    method = times["experiment"].map([*experiments].__getitem__)
+    er = times[machine].merge(times[method == "ER"], "left", machine)["seconds_per_batch"]
     return pd.DataFrame(
         {
             "processor": times["processor"].map(short_name),
