@@ -115,7 +115,7 @@ def test_a_notebook_is_committed_clean(path):
     assert set(raw["metadata"]) <= {"kernelspec", "language_info", "outputs_of"}  # papermill adds its own
     assert raw["metadata"]["kernelspec"]["name"] == "python3"
     for cell in raw["cells"]:
-        assert set(cell["metadata"]) <= {"tags"}
+        assert set(cell["metadata"]) <= {"tags"} or colab.is_setup(cell)
         if cell["cell_type"] == "code" and (path not in WITH_OUTPUTS or colab.TAG in cell["metadata"].get("tags", [])):
             assert cell["outputs"] == [] and cell["execution_count"] is None
     assert len({cell["id"] for cell in raw["cells"]}) == len(raw["cells"])

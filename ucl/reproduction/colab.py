@@ -22,10 +22,10 @@ from ucl.errors import InputError
 TAG = "colab"
 PINNED = ("torch", "torchvision", "numpy", "jupyter-server")
 _SETUP = """\
+# @title Only Google Colab needs this cell: give the repository's address on GitHub, or nothing and upload ucl.zip.
 import sys
 from glob import glob
 
-# Only Google Colab needs this cell: give the repository's address on GitHub, or nothing and upload ucl.zip.
 SOURCE = "{address}"  # @param {{type:"string"}}
 if "google.colab" in sys.modules:
     from google.colab import files
@@ -34,6 +34,7 @@ if "google.colab" in sys.modules:
     %pip install -q --no-deps {{SOURCE}}
     from ucl.reproduction.colab import set_up
     set_up(SOURCE)"""
+_HIDDEN = {"tags": [TAG], "cellView": "form", "jupyter": {"source_hidden": True}}  # folded on Colab and in JupyterLab
 _BADGE = re.compile(r"^\[!\[Open in Colab\].*\n\n", re.MULTILINE)
 
 
@@ -98,7 +99,7 @@ def with_setup(notebook: Any, name: str, repository: str = "") -> Any:
 
     first, *rest = [cell for cell in notebook.cells if not is_setup(cell)]
     first.source = with_badge(first.source, repository, name)
-    setup = new_code_cell(setup_source(repository), id="colab-setup", metadata={"tags": [TAG]})
+    setup = new_code_cell(setup_source(repository), id="colab-setup", metadata=_HIDDEN)
     notebook.cells = [first, setup, *rest]
     return notebook
 
