@@ -356,12 +356,12 @@ def test_the_folded_network_is_the_network_in_evaluation_mode(how):
         expected = model(images)
     before = copy.deepcopy(model.train().state_dict())
     folded = FoldedNetwork(model)
-    got = folded.logits(folded.normalize(images))
+    got = folded.logits(model.normalize(images))
     assert expected.std() > 0.05  # the outputs differ between images
     assert relative_error(got, expected) < 1e-4 and not got.requires_grad
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items()) and model.training
     nn.init.zeros_(model.linear.weight)  # The folded network is a copy of the weights as they were.
-    assert torch.equal(folded.logits(folded.normalize(images)), got)
+    assert torch.equal(folded.logits(model.normalize(images)), got)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.bfloat16, marks=needs_bfloat16)], ids=str)
@@ -429,7 +429,7 @@ def test_folded_dropout_draws_as_the_network_does(moved_with_dropout, monkeypatc
     images = pictures(6, seed=7)
     folded = FoldedNetwork(moved_with_dropout, dropout=True)
     torch.manual_seed(11)
-    got = [folded.logits(folded.normalize(images)) for _ in range(3)]
+    got = [folded.logits(moved_with_dropout.normalize(images)) for _ in range(3)]
     for layer in dropout_layers(moved_with_dropout):
         layer.train()
     torch.manual_seed(11)

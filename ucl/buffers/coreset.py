@@ -63,8 +63,7 @@ def last_layer_gradients(model: Network, images: Tensor, labels: Tensor) -> tupl
     The gradient of image n is the outer product of its error (C,), the probabilities minus the one-hot label, and its
     input (D + 1,), the features and a one for the bias.
     """
-    network = in_evaluation_mode(model)
-    features_ND, logits_NC = network.features_and_logits(network.normalize(images))
+    features_ND, logits_NC = in_evaluation_mode(model).features_and_logits(model.normalize(images))
     errors_NC = logits_NC.double().softmax(1)
     errors_NC.scatter_add_(1, labels[:, None], -torch.ones_like(errors_NC[:, :1]))
     return errors_NC, F.pad(features_ND.double(), (0, 1), value=1.0)

@@ -54,7 +54,7 @@ class RainbowBuffer(TaskEndBuffer):
                 x_NCHW = to_unit(images[start : min(start + _CHUNK, end)])
                 uniforms = torch.from_numpy(self.draw.random((len(x_NCHW), N_UNIFORMS))).float().to(self.device)
                 views_PNCHW = rainbow_views(x_NCHW, uniforms, model.mean.flatten())
-                logits = network.logits(network.normalize(views_PNCHW.flatten(0, 1)))
+                logits = network.logits(model.normalize(views_PNCHW.flatten(0, 1)))
                 scores.append(disagreement(logits.unflatten(0, views_PNCHW.shape[:2])))
         return torch.cat(scores).double().cpu()
 

@@ -32,7 +32,7 @@ def predictions(model: Network, images_NCHW: Tensor | LazyImages, chunk: int = 1
     network = in_evaluation_mode(model, dropout=passes > 1)
     labels = []
     for images in images_NCHW.split(chunk):
-        x_NCHW = network.normalize(images)
+        x_NCHW = model.normalize(images)
         logits_PNC = torch.stack([network.logits(x_NCHW) for _ in range(passes)])
         labels.append(most_probable(scorers.mean_probabilities(logits_PNC)[0]))
     return torch.cat(labels).cpu().numpy()

@@ -113,7 +113,6 @@ class FoldedNetwork(FastPasses):
 
     def __init__(self, model: SlimResNet18, dtype: torch.dtype = torch.float32, dropout: bool = False) -> None:
         super().__init__(model, dtype, model.dropout_rate if dropout else 0.0)
-        self.normalize = model.normalize
         self.fused = self.on_cpu and _has_fused_convolutions()
 
     def _layers(self, convolutions: list[nn.Conv2d], norms: list[Any]) -> Iterator[Layer]:

@@ -66,7 +66,7 @@ class PlainPasses:
     """A network itself in evaluation mode, with unchanged layers; see `in_evaluation_mode`."""
 
     def __init__(self, model: Network, dtype: torch.dtype, dropout: bool) -> None:
-        self.normalize, self._model, self._dtype, self._dropout = model.normalize, model, dtype, dropout
+        self._model, self._dtype, self._dropout = model, dtype, dropout
         self.rate = model.dropout_rate if dropout else 0.0
 
     def logits(self, x_NCHW: Tensor) -> Tensor:

@@ -87,7 +87,7 @@ class ScoringPasses:
         """Logits (P, N, C) of dropout passes in evaluation mode."""
         network = in_evaluation_mode(model, self.dtype, dropout=True)
         with _seeded_dropout(model, self.generator, images_NCHW.device):
-            x_NCHW = network.normalize(images_NCHW)
+            x_NCHW = model.normalize(images_NCHW)
             if x_NCHW.device.type == "cpu":
                 return torch.stack([network.logits(x_NCHW) for _ in range(self.dropout_passes)])
             # All passes at once: on a GPU, launching a small operation costs more than computing it.

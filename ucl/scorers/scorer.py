@@ -127,7 +127,7 @@ class Scorer:
             inputs["labels_N"] = torch.tensor(labels).repeat_interleave(sizes).to(device, non_blocking=True)
         if "features_ND" in names or "losses" in names:
             network = in_evaluation_mode(model, self.passes.dtype)
-            x_NCHW = network.normalize(torch.cat(list(candidates)))
+            x_NCHW = model.normalize(torch.cat(list(candidates)))
             with restored_draws(x_NCHW.device):
                 if "features_ND" in names:
                     inputs["features_ND"], logits_NC = network.features_and_logits(x_NCHW)

@@ -88,11 +88,7 @@ class ClassIncrementalStream:
         classes_of_task = _classes_of_task(config, dataset, indices_of_class, draws("class order"))
         self.class_order: tuple[int, ...] = tuple(c for classes in classes_of_task for c in classes)
 
-        share = 0.0 if dataset.val_images is not None else config.validation
-        train, held_out = _hold_out(indices_of_class, share, dataset.train_patients, draws("validation"))
-        self._validation = _Tests(dataset.train_images, dataset.train_labels, held_out)
-        if dataset.val_images is not None and dataset.val_labels is not None:
-            self._validation = _Tests(dataset.val_images, dataset.val_labels, np.arange(len(dataset.val_labels)))
+        train, self._validation = _hold_out(dataset, indices_of_class, config.validation, draws("validation"))
         test_set = _Tests(dataset.test_images, dataset.test_labels, np.arange(len(dataset.test_labels)))
         tested = test_set if config.evaluate_on == "test" else self._validation
         test = [tested.of_classes([c]) for c in range(n_classes)]
@@ -221,17 +217,24 @@ class _Tests(NamedTuple):
 
 
 def _hold_out(
-    indices_of_class: Sequence[np.ndarray], share: float, patients: np.ndarray | None, draw: np.random.Generator
-) -> tuple[list[np.ndarray], np.ndarray]:
-    """For each class its training images, and the images held out of all classes: whole patients if they are known."""
+    dataset: ImageDataset, indices_of_class: Sequence[np.ndarray], share: float, draw: np.random.Generator
+) -> tuple[list[np.ndarray], _Tests]:
+    """For each class its training images in random order, and the validation images of all classes.
+
+    These are the data set's own or, without any, a share of the training images: whole patients if they are known.
+    """
     shuffled = [draw.permutation(indices) for indices in indices_of_class]
-    if patients is None:
+    if dataset.val_images is not None and dataset.val_labels is not None:
+        return shuffled, _Tests(dataset.val_images, dataset.val_labels, np.arange(len(dataset.val_labels)))
+    if dataset.train_patients is None:
         n_learnt = [len(indices) - n_in_share(share, len(indices)) for indices in shuffled]
         train = [indices[:n] for indices, n in zip(shuffled, n_learnt, strict=True)]
-        return train, np.concatenate([indices[n:] for indices, n in zip(shuffled, n_learnt, strict=True)])
-    held_out = whole_patients(patients, indices_of_class, share, draw)
-    train = [indices[~held_out[indices]] for indices in shuffled]
-    return train, np.concatenate([indices[held_out[indices]] for indices in shuffled])
+        held_out = [indices[n:] for indices, n in zip(shuffled, n_learnt, strict=True)]
+    else:
+        is_held_out = whole_patients(dataset.train_patients, indices_of_class, share, draw)
+        train = [indices[~is_held_out[indices]] for indices in shuffled]
+        held_out = [indices[is_held_out[indices]] for indices in shuffled]
+    return train, _Tests(dataset.train_images, dataset.train_labels, np.concatenate(held_out))
 
 
 def thinned(indices_of_class: Sequence[np.ndarray], class_order: Sequence[int], imbalance: float) -> list[np.ndarray]:

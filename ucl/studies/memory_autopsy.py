@@ -94,7 +94,7 @@ def _described(model: Network, images: Task, tested: np.ndarray) -> pd.DataFrame
     part = images.part(tested)
     with seeded_draws(0, part.images.device):
         network = in_evaluation_mode(model)
-        outputs = [network.features_and_logits(network.normalize(chunk)) for chunk in part.images.split(_CHUNK)]
+        outputs = [network.features_and_logits(model.normalize(chunk)) for chunk in part.images.split(_CHUNK)]
         features_ND, logits_NC = (torch.cat(parts) for parts in zip(*outputs, strict=True))
         features_ND = F.normalize(features_ND, dim=1)
     labels_N = part.labels
