@@ -80,18 +80,14 @@ class ClassIncrementalStream:
     """
 
     def __init__(self, config: Config, dataset: ImageDataset, device: torch.device | str = "cpu") -> None:
-        def draws(purpose: str) -> np.random.Generator:
-            return np.random.default_rng(seed_for(config.seed, purpose))
-
-        n_classes = dataset.n_classes
-        indices_of_class = [np.flatnonzero(dataset.train_labels == c) for c in range(n_classes)]
-        classes_of_task = _classes_of_task(config, dataset, indices_of_class, draws("class order"))
+        indices_of_class = [np.flatnonzero(dataset.train_labels == c) for c in range(dataset.n_classes)]
+        classes_of_task = _classes_of_task(config, dataset, indices_of_class)
         self.class_order: tuple[int, ...] = tuple(c for classes in classes_of_task for c in classes)
 
-        train, self._validation = _hold_out(dataset, indices_of_class, config.validation, draws("validation"))
+        train, self._validation = _hold_out(config, dataset, indices_of_class)
         test_set = _Tests(dataset.test_images, dataset.test_labels, np.arange(len(dataset.test_labels)))
         tested = test_set if config.evaluate_on == "test" else self._validation
-        test = [tested.of_classes([c]) for c in range(n_classes)]
+        test = [tested.of_classes([c]) for c in range(dataset.n_classes)]
         train = thinned(train, self.class_order, config.imbalance)
         sizes = [len(train[c]) for c in self.class_order]
         if config.imbalance < 1 and any(later > 1.1 * size + 1 for size, later in itertools.pairwise(sizes)):
@@ -100,24 +96,7 @@ class ClassIncrementalStream:
         if config.long_tailed_test:
             test = thinned(test, self.class_order, config.imbalance)
 
-        boundary_draws = draws("boundaries")
-        if config.boundaries == "blurry":
-            self.disjoint = disjoint_classes(classes_of_task, config.disjoint, boundary_draws)
-            positions_of_task = blurry(train, classes_of_task, self.disjoint, config.blur)
-        else:
-            self.disjoint = frozenset(self.class_order if config.boundaries == "clear" else ())
-            positions_of_task = [np.concatenate([train[c] for c in classes]) for classes in classes_of_task]
-        if config.method == "joint":
-            ends = np.cumsum([len(positions) for positions in positions_of_task])[:-1]
-            mixed = draws("joint training").permutation(np.concatenate(positions_of_task))
-            positions_of_task = np.split(mixed, ends)
-        positions_of_task = [
-            draws(f"batches of task {number}").permutation(positions)
-            for number, positions in enumerate(positions_of_task)
-        ]
-        if config.boundaries == "gradual":
-            positions_of_task = gradual(positions_of_task, config.blur, boundary_draws)
-
+        self.disjoint, positions_of_task = _learnt_in_order(config, train, classes_of_task)
         self.tasks: list[Task] = []
         for number, (classes, positions) in enumerate(zip(classes_of_task, positions_of_task, strict=True)):
             if len(positions) < config.batch_size:
@@ -146,7 +125,7 @@ class ClassIncrementalStream:
         _log_left_out(self.tasks, dataset)
         _warn_of("classes that are not tested", [len(rows) for rows in test], dataset)
         if config.evaluate_every:
-            validated = [len(self._validation.of_classes([c])) for c in range(n_classes)]
+            validated = [len(self._validation.of_classes([c])) for c in range(dataset.n_classes)]
             _warn_of("classes that are not tested between task ends", validated, dataset)
 
     def __len__(self) -> int:
@@ -171,8 +150,12 @@ class ClassIncrementalStream:
         return [(images_on(images, rows, device), torch.from_numpy(labels[rows]).to(device)) for rows in rows_of_task]
 
 
+def _draws(config: Config, purpose: str) -> np.random.Generator:
+    return np.random.default_rng(seed_for(config.seed, purpose))
+
+
 def _classes_of_task(
-    config: Config, dataset: ImageDataset, indices_of_class: Sequence[np.ndarray], draw: np.random.Generator
+    config: Config, dataset: ImageDataset, indices_of_class: Sequence[np.ndarray]
 ) -> list[tuple[int, ...]]:
     """The labels of the classes of each task."""
     if config.tasks != "equal":
@@ -181,7 +164,7 @@ def _classes_of_task(
     if config.n_tasks > n_classes:
         raise InputError("n_tasks", config.n_tasks, f"{dataset.name} has {n_classes} classes; give that or fewer")
     if config.class_order == "seed":
-        order = draw.permutation(n_classes)
+        order = _draws(config, "class order").permutation(n_classes)
     elif config.class_order == "size":
         order = np.argsort([-len(indices) for indices in indices_of_class], kind="stable")
     else:
@@ -217,12 +200,13 @@ class _Tests(NamedTuple):
 
 
 def _hold_out(
-    dataset: ImageDataset, indices_of_class: Sequence[np.ndarray], share: float, draw: np.random.Generator
+    config: Config, dataset: ImageDataset, indices_of_class: Sequence[np.ndarray]
 ) -> tuple[list[np.ndarray], _Tests]:
     """For each class its training images in random order, and the validation images of all classes.
 
     These are the data set's own or, without any, a share of the training images: whole patients if they are known.
     """
+    share, draw = config.validation, _draws(config, "validation")
     shuffled = [draw.permutation(indices) for indices in indices_of_class]
     if dataset.val_images is not None and dataset.val_labels is not None:
         return shuffled, _Tests(dataset.val_images, dataset.val_labels, np.arange(len(dataset.val_labels)))
@@ -235,6 +219,33 @@ def _hold_out(
         train = [indices[~is_held_out[indices]] for indices in shuffled]
         held_out = [indices[is_held_out[indices]] for indices in shuffled]
     return train, _Tests(dataset.train_images, dataset.train_labels, np.concatenate(held_out))
+
+
+def _learnt_in_order(
+    config: Config, train: Sequence[np.ndarray], classes_of_task: Sequence[tuple[int, ...]]
+) -> tuple[frozenset[int], list[np.ndarray]]:
+    """The classes that come in one task only, and for each task the positions of its images in the stream's order.
+
+    `train` has for each class the positions of its images.
+    """
+    boundary_draws = _draws(config, "boundaries")
+    if config.boundaries == "blurry":
+        disjoint = disjoint_classes(classes_of_task, config.disjoint, boundary_draws)
+        positions_of_task = blurry(train, classes_of_task, disjoint, config.blur)
+    else:
+        disjoint = frozenset(range(len(train)) if config.boundaries == "clear" else ())
+        positions_of_task = [np.concatenate([train[c] for c in classes]) for classes in classes_of_task]
+    if config.method == "joint":
+        ends = np.cumsum([len(positions) for positions in positions_of_task])[:-1]
+        mixed = _draws(config, "joint training").permutation(np.concatenate(positions_of_task))
+        positions_of_task = np.split(mixed, ends)
+    positions_of_task = [
+        _draws(config, f"batches of task {number}").permutation(positions)
+        for number, positions in enumerate(positions_of_task)
+    ]
+    if config.boundaries == "gradual":
+        positions_of_task = gradual(positions_of_task, config.blur, boundary_draws)
+    return disjoint, positions_of_task
 
 
 def thinned(indices_of_class: Sequence[np.ndarray], class_order: Sequence[int], imbalance: float) -> list[np.ndarray]:
