@@ -1,6 +1,5 @@
 """A user's network gets the package's interface (modes, features, statistics) and is not changed itself."""
 
-import copy
 import warnings
 
 import pytest
@@ -121,25 +120,6 @@ def test_a_network_that_changes_its_input_changes_no_other_pass(channels):
     assert torch.equal(first, second) and torch.equal(x, model.normalize(IMAGES[:, :channels]))
     passes = ScoringPasses(torch.Generator().manual_seed(0), dropout_passes=4).logits(model, [IMAGES[:, :channels]])
     assert torch.equal(passes, first[None].expand_as(passes))
-
-
-def test_a_copy_leaves_out_what_a_step_leaves_in_a_layer():
-    class Keeps(nn.Module):
-        def __init__(self, n_classes, channels, size):
-            super().__init__()
-            self.body, self.head = nn.Linear(channels * size**2, 7), nn.Linear(7, n_classes)
-
-        def forward(self, x):
-            self.hidden = self.body(x.flatten(1))
-            return self.head(self.hidden)
-
-    model = wrapped(Keeps)
-    model(IMAGES).sum().backward()
-    twin = copy.deepcopy(model)
-    assert equal(state(model), state(twin)) and torch.equal(model(IMAGES), twin(IMAGES))
-    with torch.no_grad():
-        twin.network.body.weight.zero_()
-    assert not equal(state(model), state(twin)) and type(twin) is OwnNetwork
 
 
 @pytest.mark.parametrize("last", [nn.Softmax(1), nn.LogSoftmax(1), nn.Sigmoid(), nn.ReLU()])

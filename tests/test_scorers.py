@@ -493,7 +493,6 @@ def test_a_score_gets_labels_features_and_losses_of_the_plain_images(monkeypatch
         ("n_draws", 0),
         ("dropout_passes", -1),
         ("averaging", "probability"),
-        ("score", "BI"),
     ],
 )
 def test_an_unknown_value_is_refused(name, value):
@@ -506,15 +505,6 @@ def test_an_unknown_value_is_refused(name, value):
 def test_a_score_that_compares_the_passes_cannot_be_taken_of_mean_probabilities(name):
     with pytest.raises(InputError):
         scorer(SCORES[name], averaging="probabilities")
-
-
-@pytest.mark.parametrize("batchnorm", ["eval", "train"])
-@pytest.mark.parametrize("wrong", [pictures(2), [], [pictures(2)[0]], [pictures(2)[:0]], [2]])
-def test_candidates_that_are_not_images_of_each_class_are_refused(wrong, batchnorm):
-    scoring = scorer(batchnorm=batchnorm)
-    for function in (scoring, scoring.passes.logits):
-        with pytest.raises(InputError):
-            function(copy_of(SETTLED()), wrong)
 
 
 def test_a_plain_module_is_refused_and_scored_when_wrapped():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -145,14 +144,6 @@ class OwnNetwork(Network):
             warnings.warn(f"model={path!r}: its outputs look like probabilities; {advice}", stacklevel=2)
         layers = [layer.p for layer in network.modules() if isinstance(layer, _DropoutNd)]
         self.dropout_rate = max(layers, default=0.0)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> OwnNetwork:
-        """A copy for a test or a reading; tensors of a graph, which a layer may keep from a step, are detached."""
-        copied = memo[id(self)] = type(self).__new__(type(self))
-        tensors = [value for layer in self.modules() for value in vars(layer).values() if isinstance(value, Tensor)]
-        memo.update((id(value), value.detach()) for value in tensors if not value.is_leaf)
-        copied.__setstate__(copy.deepcopy(self.__dict__, memo))
-        return copied
 
     def logits(self, x_NCHW: Tensor) -> Tensor:
         network, inputs_NCHW = self.network, channels_first(x_NCHW)

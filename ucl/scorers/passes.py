@@ -69,9 +69,11 @@ class ScoringPasses:
         each class and view, which updates the running statistics of the model.
 
         Raises:
-            InputError: the model is not a `Network`, or candidates are not a list with the images of each class.
+            InputError: the model is not a `Network`.
         """
-        _check_arguments(model, candidates)
+        if not isinstance(model, Network):
+            call = "ucl.models.OwnNetwork(model, 'name', n_classes, channels, image_size, mean, std)"
+            raise InputError("model", type(model).__name__, f"is no network of ucl.models; give {call}")
         if self.batchnorm == "train" and model.has_running_statistics:
             return self._training_mode_logits(model, candidates, positions or [None] * len(candidates))
         images_NCHW = torch.cat(list(candidates))  # In evaluation mode, images do not affect each other.
@@ -172,16 +174,6 @@ def _parts(images_NCHW: Tensor) -> Iterator[slice]:
     on_cpu = images_NCHW.device.type == "cpu"
     chunk = _CHUNK_ON_CPU if on_cpu else images_at_once(_CHUNK_ON_GPU, images_NCHW.shape[-1])
     return (slice(start, start + chunk) for start in range(0, len(images_NCHW), chunk))
-
-
-def _check_arguments(model: object, candidates: Sequence[Tensor] | Tensor) -> None:
-    if not isinstance(model, Network):
-        call = "ucl.models.OwnNetwork(model, 'name', n_classes, channels, image_size, mean, std)"
-        raise InputError("model", type(model).__name__, f"is no network of ucl.models; give {call}")
-    shapes = [tuple(getattr(images, "shape", ())) for images in candidates]
-    if any(len(shape) != 4 for shape in shapes) or not any(shape[0] for shape in shapes):
-        reason = "give a list with the images (N, C, H, W) of each class, such as [images]"
-        raise InputError("candidates", shapes[:3], reason)
 
 
 @contextmanager

@@ -50,7 +50,7 @@ class Scorer:
         path: dotted path of a user's score; "" for one of `SCORES`. Only a user's score is checked for finite results.
 
     Raises:
-        InputError: the score is not a function, or `averaging` is unknown or not for this score.
+        InputError: `averaging` is unknown or not for this score.
     """
 
     score: Score
@@ -60,8 +60,6 @@ class Scorer:
     _by_name: user_objects.ByName = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if not callable(self.score):
-            raise InputError("score", self.score, "give a function; ucl.scorers.resolve returns that of a name")
         self._by_name = user_objects.ByName(self.score, INPUTS)
         check_fields(averaging=self.averaging)
         if self.averaging == "probabilities" and self.score not in OF_PROBABILITIES:
