@@ -72,27 +72,18 @@ def suite_folder(tmp_path_factory, worker_id):
     return folder if worker_id == "master" else folder.parent
 
 
-@pytest.fixture(scope="module")
-def narrow():
-    """Within a module, networks with 8 filters at the start instead of 20: everything runs, in less time."""
-    from ucl.models import slim_resnet
-
-    with pytest.MonkeyPatch.context() as patch:
-        for name, model in list(slim_resnet.MODELS.items()):
-            patch.setitem(slim_resnet.MODELS, name, partial(model, width=8))
-        yield
-
-
 TWO_STAGES = ((1, 2), (8, 4))  # of four: half as many layers, of the same kinds, strides and features
 
 
 @pytest.fixture(scope="module")
-def small_networks(narrow):
-    """Within a module, networks with 8 filters at the start and two stages, also in what the module's fixtures run."""
+def small_networks():
+    """Within a module, networks with two stages and 8 instead of 20 filters at the start, also in its fixtures."""
     from ucl.models import slim_resnet
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(slim_resnet, "_STAGES", TWO_STAGES)
+        for name, model in list(slim_resnet.MODELS.items()):
+            patch.setitem(slim_resnet.MODELS, name, partial(model, width=8))
         yield
 
 
@@ -138,6 +129,14 @@ def cli(capsys):
         return code, *capsys.readouterr()
 
     return call
+
+
+def learn(tasks, model, buffer, method):
+    """The loop of a run over these tasks, without its tests."""
+    for batch in (batch for task in tasks for batch in task):
+        method.learn(model, batch, buffer)
+        if buffer is not None:
+            buffer.update(model, batch)
 
 
 def python(*words, environment=None, **options):

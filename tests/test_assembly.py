@@ -49,15 +49,6 @@ def test_a_blurry_stream_has_as_many_disjoint_classes_as_configured(images, shar
 # --- method ---
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_each_name_gives_its_method(images, name):
-    method = assemble(config(method=name, lr=0.07, seed=5), images).method
-    assert type(method) is METHODS[name].resolve()
-    assert method.lr == 0.07
-    assert method.draw.bit_generator.state == draws_of(5, "replay")
-    assert method.augmentations == {}
-
-
 def test_the_configured_augmentation_is_applied(images):
     method = assemble(config(augmentation="randaugment", seed=5), images).method
     for source, purpose in {"batch": "augmentation", "memory": "augmentation of memory samples"}.items():

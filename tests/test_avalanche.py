@@ -31,7 +31,7 @@ from avalanche.training.plugins import EvaluationPlugin, ReplayPlugin
 
 from ucl.avalanche import StoragePolicy, benchmark_of
 
-pytestmark = [pytest.mark.usefixtures("narrow"), pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.usefixtures("small_networks"), pytest.mark.filterwarnings("ignore")]
 AT_TASK_ENDS = ("homogeneous", "icarl", "rainbow")
 POLICIES = [{"population": name} for name in ROWS if name not in ("uncertainty", *AT_TASK_ENDS)]
 POLICIES += [{"population": "uncertainty", "score": score} for score in SCORES]

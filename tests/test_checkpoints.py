@@ -29,7 +29,7 @@ from ucl.scorers import RandomScores
 VARIANTS = {label: row.fields for label, row in WITHOUT_SCORE.items()} | {
     "BI": dict(),
     "BI, views of the reference implementation, readings": dict(**PUBLISHED_CODE, readings=True),
-    "EN, refresh=2": dict(score="EN", refresh=2, selection="step"),
+    "EN, refresh=2, gradual": dict(score="EN", refresh=2, selection="step", boundaries="gradual"),
     "MC": dict(score="MC"),
     "controls": dict(score="EN", n_draws=2, smoothing=0.5, updates=2, view_draws="fixed", model="slim_resnet18"),
     "user's score": dict(score="ucl.scorers:uniform"),

@@ -6,6 +6,7 @@ import os
 import re
 import sys
 
+import numpy as np
 import pytest
 from conftest import assert_refused, bands, files, save_bands
 from PIL import Image
@@ -154,6 +155,8 @@ def test_known_data_sets_are_listed_with_what_is_here(here, cli):
     code, out, err = cli("data", "list")
     assert (code, err) == (0, "")
     rows = {line.split()[0]: line for line in out.splitlines()}
+    assert {"cifar100", "pathmnist", "retinamnist"} <= set(rows)
+    assert not {"chestmnist", "bloodmnist", "organmnist3d"} & set(rows)
     assert rows["digits"].split()[1:4] == ["10", "32", "scikit-learn"]
     assert rows["bloodcell"].split()[1:3] == ["8", "28"] and rows["bloodcell"].endswith("ucl data get bloodcell")
     assert rows["cifar10"].endswith(str(here / "data" / "cifar10.npz"))
@@ -188,6 +191,8 @@ def broken(tmp_path_factory):
     root = tmp_path_factory.mktemp("broken")
     save_bands(root / "tiny.npz")
     (root / "torn.npz").write_bytes((root / "tiny.npz").read_bytes()[:500])
+    images, labels = bands(48)[0][:, ::2, ::2], bands(48)[1]
+    np.savez(root / "small.npz", train_images=images, train_labels=labels, test_images=255 - images, test_labels=labels)
     class_folders(root / "folder")
     class_folders(root / "spoilt", n=12)
     (root / "spoilt" / "band 1" / "5.png").write_bytes(b"\x89PNG\r\n\x1a\n and then nothing")
@@ -204,6 +209,7 @@ REFUSED = [  # what is typed, and what the message names
     ("--devise run", "--devise"),
     ("run --dataset cifar1", "cifar10"),
     ("run --dataset torn.npz", "torn.npz"),
+    ("run --dataset small.npz", "small.npz"),  # too small for the network
     ("run --memory-size 3", "4 classes"),
     ("run --memory-size 0", "--memory-size 0"),
     ("run --memory-size many", "--memory-size"),

@@ -5,7 +5,8 @@ import re
 import pandas as pd
 import pytest
 from conftest import assert_refused, files
-from test_plots import record_of, records_of, table_of
+from made_up import frame
+from test_plots import record_of, records_of
 
 import ucl
 from ucl import RecordStore
@@ -20,7 +21,6 @@ def store(tmp_path_factory):
     broken = record_of("ER", 2)
     broken.accuracy[:], broken.class_recall[:], broken.diverged_after = float("nan"), float("nan"), 0
     for record in [*records_of(), broken]:
-        record.environment |= {"processor": "p", "threads": 1}
         RecordStore(folder).save(record)
     return folder
 
@@ -90,9 +90,9 @@ def test_times_of_several_machines_are_pointed_out():
     for record, processor, threads in zip(runs, "pq", (1, 4), strict=True):
         record.environment |= {"processor": processor, "threads": threads}
     for by, several in ([], ["processor", "threads"]), (["processor"], ["threads"]):
-        notes = mixed_machines(table_of(runs), by)
+        notes = mixed_machines(frame(*runs), by)
         assert len(notes) == len(several) and all(f"--by {name}" in note for name, note in zip(several, notes))
-    assert mixed_machines(table_of(runs[:1]), []) == []
+    assert mixed_machines(frame(*runs[:1]), []) == []
 
 
 def test_plot_writes_one_picture_and_names_it(store, cli, tmp_path, monkeypatch):
@@ -118,6 +118,7 @@ REFUSED = [  # what is typed, and what the message names
     ("compare {store} label=ER CBR", "CBR"),
     ("plot acuracy", "acuracy"),
     ("plot {store} differences", "against"),
+    ("plot {store} differences --against score=BI", "score=BI"),  # of two methods
     ("plot {store} differences --where label=ER --against label=ER", "label=ER"),
     ("plot {store} tasks --against label=ER", "against"),
     ("plot tasks --output tasks.gif", "--output"),
@@ -145,12 +146,3 @@ def test_names_with_control_characters_or_not_in_utf_8_are_printed_saved_and_dra
         code, out, err = cli(*typed)
         assert (code, err) == (0, "") and all(character.isprintable() for character in out.replace("\n", ""))
     assert r"(new\nline\r\x1b[31m\udce9)" in str(record) and "an\x1b" not in str(record)
-
-
-def test_a_grid_file_is_swept_and_shown(here, cli):
-    fields = "dataset: tiny.npz\nn_tasks: 2\nmemory_size: 8\npopulation: reservoir\n"
-    (here / "grid.yaml").write_text(fields + "lr: [1e-1, 0.05]\nseed: [0, 1]\n")
-    code, out, err = cli("sweep", "--config", "grid.yaml", "--device", "cpu", "--threads", "1")
-    assert code == 0 and out.startswith("all 4 runs are in runs") and "4 of 4" in err
-    rows = cells(cli("results", "--by", "lr", "--measure", "A")[1])
-    assert [row[0] for row in rows[2:4]] == ["0.05", "0.1"]

@@ -279,20 +279,6 @@ def test_another_root_is_the_folder_of_names_and_temporary_files_but_not_of_path
         assert set(folders) == {root or other}
 
 
-def test_the_list_of_sets_shows_which_are_here(tmp_path):
-    write(tmp_path / "cifar10.npz")
-    write(tmp_path / "bloodmnist.npz")
-    rows = {row.name: row for row in datasets.available(tmp_path)}
-    assert {"digits", "cifar10", "cifar100", "bloodcell", "pathmnist", "retinamnist"} <= set(rows)
-    assert not {"chestmnist", "bloodmnist", "organmnist3d"} & set(rows)
-    assert (rows["cifar100"].classes, rows["bloodcell"].classes, rows["pathmnist"].classes) == (100, 8, 9)
-    files = {"digits": "inside scikit-learn"}
-    files |= {
-        name: str(tmp_path / f"{file}.npz") for name, file in (("cifar10", "cifar10"), ("bloodcell", "bloodmnist"))
-    }
-    assert {name: row.where for name, row in rows.items() if row.where} == files
-
-
 def test_a_check_counts_images_classes_and_equal_images_of_each_split(tmp_path, caplog):
     # The SHA-256 of 5 x 5 pixels of 196 ends with a zero byte.
     pixels = np.array([200, 201, 202, 196, 204, 205], np.uint8).repeat(25).reshape(6, 5, 5)

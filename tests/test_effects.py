@@ -3,9 +3,10 @@
 import numpy as np
 import pandas as pd
 import pytest
+from made_up import frame, record_of
 from scipy import stats
 
-from ucl import Config, Record, plots
+from ucl import Config, plots
 from ucl.evidence.effects import Interval, against_paper, by_stream, differences, n_exploratory, summary
 from ucl.evidence.run_measures import by_reading
 from ucl.records import Reading
@@ -152,21 +153,13 @@ def test_a_row_per_reading_with_all_measures_and_the_shift():
     """A reading without a measured shift has NaN there, and a run that counted no answers has NaN as their share."""
     a, recall = np.array([[0.8, np.nan], [0.2, 0.6]]), np.array([[0.8, np.nan], [0.3, 0.5]])
     shares = np.array([[1, np.nan], [0.25, 0.75]])
-    record = Record(
-        Config(dataset="bloodcell", population="reservoir", seed=10, readings=True),
-        accuracy=a,
-        class_recall=recall,
-        classes=["a", "b"],
-        class_order=[0, 1],
-        timing={"total": 1.0, "evaluation": 0.0, "batches": 1},
-        environment={"device": "cpu"},
-        data={"name": "made up", "fingerprint": "aa"},
-        readings={
-            "displaced": Reading(a / 2, recall, shares, np.array([0.5, 1.5])),
-            "thinned": Reading(a, recall, shares, np.full(2, np.nan)),
-        },
-    )
-    table = by_reading(pd.DataFrame([record.summary()])).set_index("reading")
+    readings = {
+        "displaced": Reading(a / 2, recall, shares, np.array([0.5, 1.5])),
+        "thinned": Reading(a, recall, shares, np.full(2, np.nan)),
+    }
+    config = Config(dataset="bloodcell", population="reservoir", seed=10, readings=True)
+    record = record_of(config, a, class_recall=recall, readings=readings)
+    table = by_reading(frame(record)).set_index("reading")
     assert list(table.index) == ["running", "displaced", "thinned"]
     measures = ["A", "F", "best", "retained", "last"]
     assert table.loc["displaced", measures].tolist() == pytest.approx([40, 30, 40, 10, 30])

@@ -6,7 +6,6 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from conftest import save_bands
 from test_streams import dataset, stream_of
 from torch import nn
 
@@ -53,10 +52,9 @@ def test_tasks_that_share_classes_have_separate_accuracies():
 
 
 @pytest.fixture(scope="module")
-def learnt(tmp_path_factory):
+def learnt(tiny):
     """A network with dropout after a task of bands, and its stream."""
-    path = save_bands(tmp_path_factory.mktemp("data") / "bands.npz")
-    config = Config(dataset=str(path), n_tasks=1, score="MC", memory_size=8, lr=0.05)
+    config = Config(dataset=tiny.dataset, n_tasks=1, score="MC", memory_size=8, lr=0.05)
     data = datasets.load(config.dataset)
     stream, model = build_stream(config, data), build_model(config, data)
     method = build_method(config, model)

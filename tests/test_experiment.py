@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from conftest import TWO_STAGES, python
+from conftest import TWO_STAGES, learn, python
 from sklearn.metrics import accuracy_score, balanced_accuracy_score
 
 import ucl
@@ -165,10 +165,7 @@ def by_hand(config):
     accuracy = np.full((len(stream), len(stream)), np.nan)
     labels, predictions = [], []
     for task in stream:
-        for batch in task:
-            method.learn(model, batch, buffer)
-            if buffer is not None:
-                buffer.update(model, batch)
+        learn([task], model, buffer, method)
         model.eval()
         for seen in stream.tasks[: task.number + 1]:
             with torch.no_grad():
@@ -322,26 +319,6 @@ def test_the_final_model_scores_each_stored_image_by_the_same_views_for_every_me
 
 
 # --- errors and noise ---
-
-
-@pytest.mark.parametrize(
-    ("fields", "how", "name"),
-    [
-        *((dict(), dict(device=device), "device") for device in ("cuda:99", "gpu", "")),
-        (dict(memory_size=3), dict(), "memory_size"),
-        (dict(dataset="stamps.npz"), dict(), "dataset"),  # too small for the network
-        (dict(dataset="nothing.npz"), dict(), "dataset"),
-    ],
-    ids=str,
-)
-def test_what_cannot_run_is_refused_in_one_line_before_the_run(small, fields, how, name, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with np.load(small.dataset) as arrays:
-        np.savez("stamps.npz", **{k: v[:, ::2, ::2] if k.endswith("images") else v for k, v in arrays.items()})
-    with pytest.raises(InputError) as refusal:
-        ucl.run(small.replace(**fields), **{"device": "cpu", **how})
-    assert refusal.value.name == name and "\n" not in str(refusal.value)
-    assert [path.name for path in tmp_path.iterdir()] == ["stamps.npz"]
 
 
 def test_progress_is_shown_when_asked_for_and_else_not_a_word(small, capfd):

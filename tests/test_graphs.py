@@ -11,6 +11,7 @@ import math
 
 import pytest
 import torch
+from conftest import learn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -122,11 +123,7 @@ def learnt(config, device="cpu", graphs=True):
     with repeatable(config.seed, device):
         model, buffer = build_model(config, data, device), build_buffer(config, data, device, graphs)
         method = build_method(config, model, graphs)
-        for task in build_stream(config, data, device):
-            for batch in task:
-                method.learn(model, batch, buffer)
-                if buffer is not None:
-                    buffer.update(model, batch)
+        learn(build_stream(config, data, device), model, buffer, method)
     return model.state_dict(), None if buffer is None else buffer.positions.tolist(), method.graphs_in_use
 
 

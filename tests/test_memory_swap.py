@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 import scipy.stats
 import torch
+from conftest import learn
 
 import ucl
 from ucl.assembly import build_buffer, build_method, build_model, build_stream
@@ -76,9 +77,7 @@ def test_a_row_equals_the_steps_by_hand(table):
         stream, model = build_stream(BASE, data), build_model(BASE, data)
         buffer, method = build_buffer(BASE, data), build_method(BASE, model)
         first, second = stream.tasks[:2]
-        for batch in first:
-            method.learn(model, batch, buffer)
-            buffer.update(model, batch)
+        learn([first], model, buffer, method)
         swapped = build_buffer(POLICIES[2], data)
         (everything,) = pool([first])
         swapped.update(model, everything)

@@ -54,21 +54,6 @@ def moved_with_dropout():
 # The network
 
 
-def test_weights_counted_by_hand():
-    """ResNet-18 with 20-40-80-160 filters, a 3x3 stem and ten classes: a BatchNorm has two weights per filter."""
-    stem = 3 * 3 * 3 * 20 + 2 * 20
-    first = 2 * (2 * 3 * 3 * 20 * 20 + 2 * 2 * 20)
-    wider = [
-        (3 * 3 * half * full + 2 * full)  # the block that halves the image: its first convolution,
-        + (3 * 3 * full * full + 2 * full)  # its second,
-        + (1 * 1 * half * full + 2 * full)  # and the shortcut that widens
-        + 2 * (3 * 3 * full * full + 2 * full)  # the block that keeps the width
-        for half, full in [(20, 40), (40, 80), (80, 160)]
-    ]
-    head = 160 * 10 + 10
-    assert sum(weight.numel() for weight in network().parameters()) == stem + first + sum(wider) + head == 1_094_750
-
-
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize(("size", "features"), [(25, 160), (28, 160), (32, 160), (64, 640)])
 def test_any_image_from_25_pixels_gives_its_features_and_logits(size, features, channels):

@@ -5,12 +5,14 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
+import made_up
 import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_up import frame
 
 matplotlib.use("Agg")
 
@@ -20,7 +22,7 @@ from matplotlib.text import Text
 from PIL import Image
 
 import ucl
-from ucl import Config, InputError, Record, plots
+from ucl import Config, InputError, plots
 from ucl.catalogue import PAPER, RIVALS, WITHOUT_SCORE
 from ucl.evidence.run_measures import reductions
 from ucl.plots import style
@@ -53,9 +55,9 @@ def record_of(label, seed=0, n_tasks=3, dataset="digits", accuracy=None):
     draw = np.random.default_rng([seed, *label.encode()])
     drawn = np.where(np.tri(n_tasks, dtype=bool), draw.uniform(0.05, 1, (n_tasks, n_tasks)), NAN)
     n_classes = 2 * n_tasks
-    return Record(
-        config=Config(dataset=dataset, n_tasks=n_tasks, seed=seed, **fields),
-        accuracy=drawn if accuracy is None else np.array(accuracy),
+    return made_up.record_of(
+        Config(dataset=dataset, n_tasks=n_tasks, seed=seed, **fields),
+        drawn if accuracy is None else np.array(accuracy),
         class_recall=draw.uniform(0, 1, (n_tasks, n_classes)),
         classes=[f"class {c}" for c in range(n_classes)],
         class_order=list(range(n_classes)),
@@ -66,10 +68,6 @@ def record_of(label, seed=0, n_tasks=3, dataset="digits", accuracy=None):
             "confidence": draw.uniform(0.2, 1, 30).tolist(),
             "bregman_information": draw.exponential(1, 30).tolist(),
         },
-        timing={"total": 12.0, "training": 6.5, "memory": None, "evaluation": 2.0, "batches": 5},
-        environment={"device": "cpu"},
-        data={"name": dataset, "fingerprint": "0123456789abcdef", "training_images": 60},
-        date="2025-03-01T12:00:00+00:00",
     )
 
 
@@ -77,13 +75,9 @@ def records_of(labels=tuple(ORDERED), seeds=(0, 1), **facts):
     return [record_of(label, seed, **facts) for seed in seeds for label in labels]
 
 
-def table_of(records):
-    return pd.DataFrame([record.summary() for record in records])
-
-
 def gains(refresh):
     """How much less each score forgets than ER, on a stream of the paper."""
-    return reductions(table_of(on_cifar10(records_of(["ER", *ALL_LABELS[4:]]), refresh=refresh)))
+    return reductions(frame(*on_cifar10(records_of(["ER", *ALL_LABELS[4:]]), refresh=refresh)))
 
 
 def on_cifar10(records, **fields):
@@ -137,7 +131,7 @@ FIGURES = {
         dict.fromkeys(("clear", "gradual", "blurry"), ENDS),
     ),
     "relative_improvement": lambda: plots.paper.relative_improvement(pd.concat([gains(refresh) for refresh in (1, 2)])),
-    "task_accuracy": lambda: plots.paper.task_accuracy(table_of(records_of() + records_of(dataset="bloodcell"))),
+    "task_accuracy": lambda: plots.paper.task_accuracy(frame(*records_of(), *records_of(dataset="bloodcell"))),
     "memories": lambda: plots.paper.memories(
         {label: {"least\nuncertain": pictures(10), "most": pictures(7)} for label in ("CBR, 50 in memory", "BI bottom")}
     ),
@@ -157,9 +151,9 @@ CROWDED = {  # the longest names and largest numbers of the paper's data sets
     ),
     "all methods' accuracy": lambda: plots.accuracy_and_forgetting(records_of(ALL_LABELS)),
     "all methods on 100 classes": lambda: plots.class_recall(records_of(ALL_LABELS, n_tasks=50)),
-    "all methods task by task": lambda: plots.paper.task_accuracy(table_of(records_of(ALL_LABELS))),
+    "all methods task by task": lambda: plots.paper.task_accuracy(frame(*records_of(ALL_LABELS))),
     "all methods without an accuracy": lambda: plots.paper.task_accuracy(
-        table_of([record_of(label, n_tasks=5, accuracy=np.where(np.tri(5), 0.001, NAN)) for label in ALL_LABELS])
+        frame(*[record_of(label, n_tasks=5, accuracy=np.where(np.tri(5), 0.001, NAN)) for label in ALL_LABELS])
     ),
     "blood cells": lambda: plots.stream_classes(stream_of(BLOOD_CELLS, 4)),
     "tumours over time": lambda: plots.class_shares({"clear": batches_of_classes(TUMOURS)}, {"clear": ENDS}),
@@ -453,7 +447,7 @@ def test_no_mean_is_taken_over_runs_that_differ_in_more_than_the_seed(draw):
         with pytest.raises(InputError):
             draw([*records, replace(er, **change)])
     further = replace(er, config=er.config.replace(seed=2, readings=True))  # further tests change no result
-    draw(table_of([*records, er, further]))
+    draw(frame(*records, er, further))
 
 
 # Images, streams and memories
@@ -560,7 +554,7 @@ def test_improvement_leaves_out_failures_and_seeds_at_which_experience_replay_fo
     records = [record_of("ER", seed, accuracy=a) for seed, a in enumerate((HAND_MADE, er))]
     records += [record_of("BI bottom", seed, accuracy=better) for seed in (0, 1)] + [record_of("BI top", 2)]  # no ER
     records += [diverged(record_of("EN top"))]
-    (row,) = reductions(table_of(on_cifar10(records))).to_dict("records")
+    (row,) = reductions(frame(*on_cifar10(records))).to_dict("records")
     assert (row["label"], row["setting"], row["seed"]) == ("BI bottom", "everything rescored", 0)
     assert (row["F"], row["F_er"], row["reduction"]) == pytest.approx((30, 60, 50))
 
@@ -579,7 +573,7 @@ def test_the_setting_with_more_runs_is_drawn_and_baselines_stay(exact, fewer, ch
     records = [record_of("BI bottom", seed) for seed in range(exact)]
     records += [refreshed(record_of("BI bottom", seed), 2) for seed in range(fewer)]
     again = [replace(record, date="2025-04-01") for record in records[:1]] * 2  # A run counts once.
-    left = plots.paper.most_measured(table_of([record_of("ER"), *records, *again]))
+    left = plots.paper.most_measured(frame(record_of("ER"), *records, *again))
     assert list(left["label"]) == ["ER"] + ["BI bottom"] * max(exact, fewer)
     assert set(left["refresh"].dropna()) == {chosen}
 
@@ -589,7 +583,7 @@ def test_task_accuracy_has_a_panel_per_data_set_and_memory_size_with_the_means_o
     records = [of_memory(record_of("ER", accuracy=HAND_MADE), size) for size in (50, 20)]
     records += [record_of("Finetune", dataset="bloodcell", accuracy=low), *records_of(["Finetune"])]  # in each panel
     records += [diverged(record_of("ER", 1))]
-    figure = plots.paper.task_accuracy(table_of(records))
+    figure = plots.paper.task_accuracy(frame(*records))
     titles = [ax.get_title() for ax in figure.axes]
     assert titles == ["bloodcell\nn = 1", "digits, memory 20\nn = 1 to 2", "digits, memory 50\nn = 1 to 2", ""]
     assert [text.get_text() for text in figure.axes[0].texts] == ["2", "8", "20"]

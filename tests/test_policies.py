@@ -88,21 +88,16 @@ POLICIES = {name: dict(population=name) for name in catalogue.POLICIES} | {
     "fixed views": dict(view_draws="fixed"),
     **{name: dict(population=f"own_objects:{name}") for name in ("Fifo", "Hardest")},
 }
-every_policy = pytest.mark.parametrize("policy", POLICIES)
 
 
 def memory_of(policy, size):
     return build_memory(Config(**POLICIES[policy]), size, SHAPE)
 
 
-AT_THE_END = [policy for policy in POLICIES if isinstance(memory_of(policy, 9), TaskEndBuffer)]
-at_the_end = pytest.mark.parametrize("policy", AT_THE_END)
-
-
 # --- what all of them do ---
 
 
-@every_policy
+@pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("size", [5, 50, 500])
 def test_a_policy_stores_images_of_the_stream_with_all_that_belongs_to_them(policy, size, model):
     """The first batch is larger than the smallest memory, which also has fewer slots than the stream has images."""
@@ -124,7 +119,7 @@ def test_a_policy_stores_images_of_the_stream_with_all_that_belongs_to_them(poli
     assert model.training
 
 
-@every_policy
+@pytest.mark.parametrize("policy", POLICIES)
 def test_a_seed_repeats_and_a_restored_policy_goes_on_as_if_it_had_never_stopped(policy, model, tmp_path):
     whole, first, second = learn(memory_of(policy, 12), model, stream()), memory_of(policy, 12), memory_of(policy, 12)
     in_order = list(updates(model, stream()))
@@ -345,7 +340,7 @@ def test_slots_are_drawn_once_each_and_those_without_weight_last(weights, data):
 # --- at a task's end ---
 
 
-@at_the_end
+@pytest.mark.parametrize("policy", [p for p in POLICIES if isinstance(memory_of(p, 9), TaskEndBuffer)])
 @pytest.mark.parametrize("numbered", [True, False])
 def test_memories_filled_at_a_tasks_end_have_nothing_of_the_current_task(policy, numbered, model):
     buffer, (task,) = memory_of(policy, 12), stream(1)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
-from conftest import needs_bfloat16, save_bands
+from conftest import learn, needs_bfloat16, save_bands
 
 from ucl import Config, assembly, datasets, run
 from ucl.assembly import build_buffer, build_model, build_stream
@@ -57,10 +57,7 @@ def test_the_run_is_the_run_it_would_be_without(config, every, monkeypatch):
         model, stream = build_model(config, data), build_stream(config, data)
         expected = build_buffer(config.replace(precision="bfloat16"), data)
         method = ExperienceReplay(model, config.lr, seed_for(config.seed, "replay"))
-        for task in stream:
-            for batch in task:
-                method.learn(model, batch, expected)
-                expected.update(model, batch)
+        learn(stream, model, expected, method)
     watched = build_buffer(config.replace(precision="bfloat16"), data)
     monkeypatch.setattr(assembly, "build_buffer", lambda *_, **__: watched)
     table = kept_by_both(config, every)

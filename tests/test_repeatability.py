@@ -4,11 +4,9 @@ import numpy as np
 import pytest
 import scipy.stats
 import torch
-from conftest import save_bands
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ucl import Config
 from ucl.catalogue import SCORES
 from ucl.models import SlimResNet18
 from ucl.scorers import ScoringPasses, bregman_information, entropy
@@ -68,9 +66,8 @@ def test_draws_are_the_scorers_logits_one_after_another():
     assert table["setting"].tolist() == list(SETTINGS) * 6 and "MC" not in set(table["score"])  # without dropout
 
 
-def test_over_a_run_more_draws_and_running_means_repeat_better(tmp_path):
-    path = save_bands(tmp_path / "bands.npz")
-    config = Config(dataset=str(path), n_tasks=2, memory_size=8, population="reservoir", lr=0.05)
+def test_over_a_run_more_draws_and_running_means_repeat_better(tiny):
+    config = tiny.replace(lr=0.05)
     table = over_run(config, n_images=8)
     assert table[["task", "score"]].drop_duplicates().to_numpy().tolist() == [
         [task, score] for task in (1, 2) for score, row in SCORES.items() if not row.dropout_passes

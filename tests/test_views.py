@@ -215,12 +215,6 @@ def test_flattened_views_are_a_channels_last_batch_without_a_copy(layout, channe
     assert torch.equal(result, views.apply(images, drawn()))
 
 
-def test_no_value_is_read_back_from_the_device():
-    # Tensors on "meta" have shapes and no values: an operation that needs one raises.
-    result = views.apply(noise().to("meta"), drawn().to("meta"), FILL)
-    assert result.device.type == "meta" and result.shape == (12, 8, 3, 32, 32)
-
-
 def test_a_cutout_fills_with_mid_grey_by_default():
     images, parameters = noise(), drawn()
     assert torch.equal(views.apply(images, parameters), views.apply(images, parameters, [0.5, 0.5, 0.5]))
