@@ -176,21 +176,21 @@ def points(ax, marker, filled=None):
     return [(line.get_xdata()[0], line.get_ydata()[0]) for line in lines if filled in (None, line.get_mfc() != "white")]
 
 
-def test_the_picture_of_readings_has_each_difference_and_the_papers_once_per_stream():
+def test_the_picture_of_differences_has_each_difference_and_the_papers():
     rows = [
-        dict(reading=reading, dataset=dataset, memory_size=40, method=method, metric=metric, n=5, mean=mean + shift)
+        dict(setting=reading, dataset=dataset, memory_size=40, label=label, metric=metric, n=5, mean=mean + shift)
         for dataset, mean in (("bloodcell", 1.0), ("cifar10", 2.0))
-        for reading, shift in (("displaced", 0.1), ("memory+stream", 0.2))
-        for method in ("ER", "BI bottom, published settings")
+        for reading, shift in (("displaced", 0.1), ("running", 0.2))
+        for label in ("ER", "BI bottom")
         for metric in "AF"
     ]
-    table = pd.DataFrame(rows).assign(low=lambda t: t["mean"] - 60, high=lambda t: t["mean"] + 3, published=-31)
-    for ax in plots.readings.differences(table).axes:
-        means, heights = zip(*points(ax, "o"))
-        assert sorted(means) == pytest.approx([1.1, 1.1, 1.2, 1.2, 2.1, 2.1, 2.2, 2.2])
-        assert sorted(heights) == pytest.approx([0.73, 1.27, 1.73, 2.27, 4.03, 4.57, 5.03, 5.57])
-        assert [x for x, _ in points(ax, "D")] == [-31, -31]
-        assert len(points(ax, "<")) == 8  # Every interval extends beyond the panel.
+    table = pd.DataFrame(rows).assign(low=lambda t: t["mean"] - 60, high=lambda t: t["mean"] + 3, comparator="training")
+    table["published"] = np.where(table["setting"] == "running", -31, np.nan)
+    for ax in plots.effects.forest(table).axes:
+        assert [x for x, _ in points(ax, "o")] == pytest.approx([1.1, 1.1, 2.1, 2.1])
+        assert [x for x, _ in points(ax, "s")] == pytest.approx([1.2, 1.2, 2.2, 2.2])
+        assert [y for _, y in points(ax, "D")] == [y for _, y in points(ax, "s")]
+        assert {x for x, _ in points(ax, "D")} == {-31} and len(points(ax, "<")) == 8  # They extend beyond the panel.
 
 
 def test_the_finding_has_the_seeds_and_means_of_er_and_of_bis_networks_tested_twice():

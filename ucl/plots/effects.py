@@ -19,25 +19,32 @@ from ucl.evidence.leaderboard import AT_EQUAL_SECONDS
 from ucl.plots import rows
 from ucl.plots.style import COLORS, WIDTH, color, legend, styled, widest
 
-_MARKERS = {"everything rescored": ("o", True), "refresh=2": ("o", False), "published settings": ("s", True)}
+_MARKERS = {
+    "everything rescored": ("o", True),
+    "refresh=2": ("o", False),
+    "published settings": ("s", True),
+    # readings
+    "displaced": ("o", True),
+    "running": ("s", True),
+    "memory+stream": ("o", False),
+}
 _SMALL = 7.0  # points
 _SCREEN = 9.0  # inches: a figure that is higher does not fit a screen
 
 
 @styled
 def forest(effects: pd.DataFrame) -> Figure:
-    """Differences in A and in F, one row per stream, score and setting: mean, 95 % interval and the paper's difference.
+    """Differences in A and in F: mean, 95 % interval and the paper's difference, one row per stream, label and setting.
 
-    Filled circles: everything rescored; open circles: `refresh=2`; squares: the published settings; hollow diamonds:
-    the paper. An arrow marks an interval that reaches beyond the panel.
+    Filled circles: everything rescored, or the reading `displaced`; open circles: `refresh=2`, or `memory+stream`;
+    squares: the published settings, or `running`; hollow diamonds: the paper. An arrow marks an interval that reaches
+    beyond the panel.
 
     Args:
-        effects: see `ucl.report.results.effects`; of one comparator. If it has a column `name`, that
-            names the rows.
+        effects: see `ucl.report.results.effects`; of one comparator. A column `name`, if it has one, names the rows,
+            otherwise their labels do; published may be missing or NaN.
     """
-    named = "name" in effects
-    names = effects["name"] if named else effects["label"].str.split(" ").str[0]
-    reach = _reach_of(effects) if named else rows.REACH
+    names, reach = effects.get("name", effects["label"]), _reach_of(effects)
     texts = [textwrap.fill(f"{name}, n={n}", 32) for name, n in zip(names, effects["n"], strict=True)]
     lines = max((text.count("\n") + 1 for text in texts), default=1)
     width = min(7.0, max(WIDTH, 5 + widest(texts, _SMALL)))
@@ -62,19 +69,19 @@ def forest(effects: pd.DataFrame) -> Figure:
             ax.axhline(y - 0.9, color="0.85", lw=0.8)
     figure.set_figheight(1 + 0.155 * lines * y)
     _finish(axes, reach, " and ".join(effects["comparator"].unique()), ticks, streams, y - 0.4)
-    if named:
-        figure.suptitle("paired differences: mean and 95 % interval", fontsize="medium")
-    else:
-        settings = list(dict.fromkeys(effects["setting"]))
+    if settings := [setting for setting in _MARKERS if setting in {*effects["setting"]}]:
         handles = [*(rows.mark(*_MARKERS[setting]) for setting in settings), rows.paper_mark()]
         legend(figure, handles, [*settings, "the paper"])
+    else:
+        figure.suptitle("paired differences: mean and 95 % interval", fontsize="medium")
     return figure
 
 
 def _reach_of(effects: pd.DataFrame) -> float:
-    """The points to show on either side of 0: enough for all means, and for intervals up to `rows.REACH`."""
-    largest = effects[["mean", "low", "high"]].abs().max()
-    return float(np.nanmax([min(rows.REACH, largest.max()), 1.15 * largest["mean"]]))
+    """The points to show on either side of 0: enough for means, the paper, and intervals up to `rows.REACH`."""
+    largest = effects.reindex(columns=["mean", "low", "high", "published"]).abs().max()
+    ends = largest[["low", "high"]].max()
+    return float(np.nanmax([min(rows.REACH, ends), *(1.15 * largest[["mean", "published"]])]))
 
 
 def _text_of_row(ax: Axes, y: float, text: str) -> None:
