@@ -79,16 +79,15 @@ def results(
     keys = pd.DataFrame({name: filters.values(runs, name) for name in names if name != "settings"})
     keys["settings"] = [paper.settings(record.config, by) for record in runs["record"]]
     keys["label"] = pd.Categorical(keys["label"], method_order(keys["label"]))
-    row = keys.groupby(names, dropna=False, observed=True).ngroup()
-    few_columns = runs[["record", *(COLUMNS.get(name, name) for name in shown)]]  # faster to select from
-    averages = pd.DataFrame([averaged(part, shown) for _, part in few_columns.groupby(row)])
-    notes = [name for name in NOTES if name not in by and averages[name].any()]
-    table = keys.assign(row=row).drop_duplicates("row").set_index("row").sort_index()
-    table = table.assign(**{name: averages[name] for name in ("n", *numbers, *notes)})
-    paths = runs["dataset"].groupby(row).agg(["first", "nunique"])  # a data set's path, if the runs share it
-    table["dataset"] = paths["first"].where(paths["nunique"] == 1, table["dataset"])
+    few_columns = runs[["record", "dataset", *(COLUMNS.get(name, name) for name in shown)]]  # faster to select from
+    rows = []
+    for values, part in few_columns.groupby([keys[name] for name in names], dropna=False, observed=True):
+        row = averaged(part, shown) | dict(zip(names, values))
+        paths = part["dataset"].unique()
+        rows.append(row | ({"dataset": paths[0]} if len(paths) == 1 else {}))
+    table = pd.DataFrame(rows).astype({"memory_size": "Int64"})
     table = table.assign(**{column: table[name] for column, name in _VERSIONS.items()})
-    table = table.astype({"label": str, "memory_size": "Int64"}).reset_index(drop=True)
+    notes = [name for name in NOTES if name not in by and table[name].any()]
     kinds = {  # Methods are compared across rows. At another size, the images of a data set differ anyway.
         "data": runs.groupby(["dataset", "image_size"], dropna=False)["fingerprint"].nunique().max(),
         "source": table.groupby(group, dropna=False)["source"].nunique().max(),
