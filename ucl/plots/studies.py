@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -14,7 +13,6 @@ from matplotlib.patheffects import withStroke
 
 from ucl.catalogue import method_order
 from ucl.evidence.leaderboard import leaderboard_name
-from ucl.plots.rows import interval
 from ucl.plots.style import color, plain, styled
 
 _TRAITS = {
@@ -25,28 +23,6 @@ _TRAITS = {
 }
 _OF_A_RANDOM_MEMORY = {"easy": 0.5, "typical": 0.5, "recent": 0.1}
 _OUTLINE = withStroke(linewidth=3, foreground="0.3")  # a pale bar needs it to be seen
-
-
-@styled
-def swaps(differences: pd.DataFrame, comparator: str) -> Figure:
-    """What memories change in one frozen state: mean and 95 % interval per policy, one panel per measure.
-
-    Args:
-        differences: see `ucl.studies.memory_swap.against`; of one stream.
-        comparator: the method that is subtracted.
-    """
-    titles = {"retained": "retained\n(earlier tasks)", "last": "last\n(task learnt)", "A": "A\n(all tasks so far)"}
-    methods = method_order(differences["method"])
-    figure, axes = plt.subplots(1, 3, figsize=(5.5, 1 + 0.19 * len(methods)), sharex=True, sharey=True)
-    for ax, (measure, title) in zip(axes, titles.items()):
-        for values in differences[differences["measure"] == measure].to_dict("records"):
-            interval(ax, methods.index(values["method"]), values, math.inf, color(values["method"]), "o", True)
-        ax.axvline(0, color="black", lw=0.8)
-        ax.set(title=title, ylim=(len(methods) - 0.5, -0.5))
-    axes[0].set_yticks(range(len(methods)), [*map(leaderboard_name, methods)])
-    n = differences["n"].max()
-    figure.supxlabel(f"difference from {comparator} [points], mean and 95 % interval, n = {n}", fontsize="medium")
-    return figure
 
 
 @styled
