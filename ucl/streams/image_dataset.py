@@ -117,62 +117,72 @@ def as_dataset(name: str, arrays: Mapping[str, Any], folder: Path, class_names: 
         ValueError: an array is absent, has another type or shape, or does not fit the others; a label is out of range;
             a class has no training or no test images; or a patient is in two splits.
     """
-    checked: dict[str, Any] = {}
+    images, labels, patients = {}, {}, {}
+    for split in SPLITS:
+        if split == "train" or any(key.startswith(f"{split}_") for key in arrays):
+            images[split], labels[split], patients[split] = _checked(split, arrays)
     files = arrays.get("train_files")
-    splits = [split for split in SPLITS if split == "train" or any(key.startswith(f"{split}_") for key in arrays)]
-    patients: dict[str, np.ndarray] = {}
-    for split in splits:
-        for key in (f"{split}_images", f"{split}_labels"):
-            _require(key in arrays, f"has no {key}; give images and labels of train and optionally test and val")
-        images, labels = arrays[f"{split}_images"], arrays[f"{split}_labels"]
-        square = images.ndim in (3, 4) and images.shape[1] == images.shape[2] and images.shape[3:] in ((), (1,), (3,))
-        given = f"{split}_images are {images.dtype} of shape {images.shape}"
-        fine = square and images.dtype == np.uint8 and images.size > 0
-        _require(fine, f"{given}; give uint8 (0 to 255) of shape (N, H, H), (N, H, H, 1) or (N, H, H, 3)")
-        members = arrays.get(f"{split}_patients", np.full(len(images), ""))
-        for key, values in {f"{split}_labels": labels, f"{split}_patients": members}.items():
-            given = f"{key} are {values.dtype} of shape {values.shape} for {len(images)} images"
-            fine = values.dtype.kind in "iuU" and values.shape in ((len(images),), (len(images), 1))
-            _require(fine, f"{given}; give one whole number, or one text, per image, (N,) or (N, 1)")
-        checked[f"{split}_images"] = images[..., None] if images.ndim == 3 else images
-        checked[f"{split}_labels"] = labels.reshape(-1)
-        patients[split] = members.reshape(-1).astype(str)
-        shape, train_shape = images.shape[1:], arrays["train_images"].shape[1:]
-        _require(shape == train_shape, f"{split}_images are {shape}, those of train {train_shape}; give equal ones")
     numbers_of = numbers_of_patients({split: members.tolist() for split, members in patients.items()})
-    if "test" not in splits:
-        splits.append("test")
-        images, labels, members = checked["train_images"], checked["train_labels"], patients["train"]
-        test_N = held_out(labels, members if numbers_of else None)
+    if "test" not in images:
+        images_N, labels_N, members_N = images["train"], labels["train"], patients["train"]
+        test_N = held_out(labels_N, members_N if numbers_of else None)
         for split, chosen_N in {"test": test_N, "train": ~test_N}.items():
-            copies = empty_images((chosen_N.sum(), *images.shape[1:]), folder)
+            images[split] = empty_images((chosen_N.sum(), *images_N.shape[1:]), folder)
             # With "clip" numpy writes into the copies, which may be in a file, without another copy in memory.
-            np.take(images, np.flatnonzero(chosen_N), 0, out=copies, mode="clip")
-            checked |= {f"{split}_images": copies, f"{split}_labels": labels[chosen_N]}
-            patients[split] = members[chosen_N]
+            np.take(images_N, np.flatnonzero(chosen_N), 0, out=images[split], mode="clip")
+            labels[split], patients[split] = labels_N[chosen_N], members_N[chosen_N]
         files = None if files is None else files[~test_N]
-    if numbers_of:
-        checked |= {f"{s}_patients": np.array([numbers_of[p] for p in patients[s].tolist()]) for s in splits}
-    if dark := [split for split in splits if all(image.max() < 128 for image in checked[f"{split}_images"])]:
+    if dark := [split for split in images if all(image.max() < 128 for image in images[split])]:
         which = f"no pixel of its {' and '.join(dark)} images exceeds 127"
         _log.warning("%s: %s; if white is not 255 in them, rescale them to uint8 from 0 to 255", name, which)
+    classes, numbers = _numbered(labels, arrays.get("classes"), class_names)
+    sets: dict[str, Any] = {f"{split}_images": images[split] for split in images}
+    sets |= {f"{split}_labels": numbers[split] for split in numbers}
+    if numbers_of:
+        sets |= {f"{s}_patients": np.array([numbers_of[p] for p in patients[s].tolist()]) for s in patients}
+    return ImageDataset(name, classes, train_files=None if files is None else tuple(files.tolist()), **sets)
 
-    present = np.unique(checked["train_labels"]).tolist()
+
+def _checked(split: str, arrays: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Images (N, H, H, C), labels (N,) and patients (N,), texts, of a split; a patient is "" if none are known."""
+    for key in (f"{split}_images", f"{split}_labels"):
+        _require(key in arrays, f"has no {key}; give images and labels of train and optionally test and val")
+    images, labels = arrays[f"{split}_images"], arrays[f"{split}_labels"]
+    square = images.ndim in (3, 4) and images.shape[1] == images.shape[2] and images.shape[3:] in ((), (1,), (3,))
+    given = f"{split}_images are {images.dtype} of shape {images.shape}"
+    fine = square and images.dtype == np.uint8 and images.size > 0
+    _require(fine, f"{given}; give uint8 (0 to 255) of shape (N, H, H), (N, H, H, 1) or (N, H, H, 3)")
+    members = arrays.get(f"{split}_patients", np.full(len(images), ""))
+    for key, values in {f"{split}_labels": labels, f"{split}_patients": members}.items():
+        given = f"{key} are {values.dtype} of shape {values.shape} for {len(images)} images"
+        fine = values.dtype.kind in "iuU" and values.shape in ((len(images),), (len(images), 1))
+        _require(fine, f"{given}; give one whole number, or one text, per image, (N,) or (N, 1)")
+    shape, train_shape = images.shape[1:], arrays["train_images"].shape[1:]
+    _require(shape == train_shape, f"{split}_images are {shape}, those of train {train_shape}; give equal ones")
+    return images[..., None] if images.ndim == 3 else images, labels.reshape(-1), members.reshape(-1).astype(str)
+
+
+def _numbered(
+    labels: Mapping[str, np.ndarray], given: np.ndarray | None, class_names: Sequence[str]
+) -> tuple[tuple[str, ...], dict[str, np.ndarray]]:
+    """The names of the classes, and the labels of each split as indices of these names, (N,)."""
+    present = np.unique(labels["train"]).tolist()
     are_texts = isinstance(present[0], str)
     names = class_names if len(class_names) == len(present) and not are_texts else present
-    classes = tuple(np.ravel(arrays.get("classes", names)).astype(str).tolist())
+    classes = tuple(np.ravel(names if given is None else given).astype(str).tolist())
     _require(len(classes) > 1, "has one class; give 2 or more")
     numbers = {label: c for c, label in enumerate(classes if are_texts else range(len(classes)))}
     _require(len(numbers) == len(classes), f"has classes of the same name: {first_of(classes)}; give each its own")
-    for split in splits:
-        present, indices = np.unique(checked[f"{split}_labels"], return_inverse=True)
+    numbered = {}
+    for split, labels_N in labels.items():
+        present, indices = np.unique(labels_N, return_inverse=True)
         strange = [label for label in present.tolist() if label not in numbers]
         _require(not strange, f"{split}_labels contain {first_of(strange)}; give one of {first_of(list(numbers))}")
-        checked[f"{split}_labels"] = np.array([numbers[label] for label in present.tolist()])[indices]
+        numbered[split] = np.array([numbers[label] for label in present.tolist()])[indices]
         absent = [classes[c] for label, c in numbers.items() if label not in present]
         fine = split == "val" or not absent
         _require(fine, f"has no {split} images of {first_of(absent)}; give each class training and test images")
-    return ImageDataset(name, classes, train_files=None if files is None else tuple(files.tolist()), **checked)
+    return classes, numbered
 
 
 def _require(fine: bool, reason: str) -> None:
