@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from conftest import save_bands
 
 from ucl import Config, InputError, views
 from ucl.assembly import build_scorer
@@ -143,13 +144,7 @@ def a_low_ceiling():
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    arrays = {}
-    for split, n in (("train", 80), ("test", 12)):
-        images, arrays[f"{split}_labels"] = squares(n)
-        arrays[f"{split}_images"] = images.permute(0, 2, 3, 1).numpy()
-    path = tmp_path_factory.mktemp("data") / "squares.npz"
-    np.savez(path, **arrays)
-    return str(path)
+    return str(save_bands(tmp_path_factory.mktemp("data") / "bands.npz", train=80, test=12))
 
 
 @pytest.fixture(scope="module")

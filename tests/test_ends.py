@@ -20,7 +20,6 @@ from ucl.cli.main import main
 from ucl.sweeps.sweep import sweep
 
 pytestmark = pytest.mark.usefixtures("small_networks")
-SWEEP = {"device": "cpu", "threads": 1}
 
 
 def wait_for(condition, seconds=120):

@@ -48,17 +48,6 @@ def test_plain_values_are_those_of_yaml_1_2():
     assert from_yaml("'1e-3'") == "1e-3" and from_yaml("{a: &x {c: 1}, <<: *x}") == {"a": {"c": 1}, "c": 1}
 
 
-def test_grids_may_share_fields_and_replace_some_of_them(tmp_path):
-    (tmp_path / "grid.yaml").write_text("- &base\n  lr: 0.2\n  score: EN\n- <<: *base\n  lr: 0.3\n")
-    assert [(run.score, run.lr) for run in ucl.grid(tmp_path / "grid.yaml")] == [("EN", 0.2), ("EN", 0.3)]
-
-
-def test_a_record_is_a_grid_of_one_run(tmp_path, tiny):
-    file = tmp_path / "record.json"
-    file.write_text(json.dumps({"config": json.loads(tiny.to_json()), "accuracy": [], "readings": {}}))
-    assert ucl.grid(file) == [tiny]
-
-
 def test_a_value_that_equals_a_default_stays_when_other_fields_are_replaced(tmp_path):
     fields = {"dataset": "digits", "memory_size": 50, "population": "reservoir", "method": "derpp"}
     (tmp_path / "g.yaml").write_text("".join(f"{name}: {value}\n" for name, value in fields.items()))

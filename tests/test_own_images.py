@@ -1,7 +1,6 @@
 """Images of a user's function: arrays, pairs of data sets, splits with columns; large ones stay in a file."""
 
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -41,19 +40,16 @@ class Pairs(list):
 
 
 @pytest.fixture
-def given(tmp_path, monkeypatch):
-    """A module `given_here` in a working folder, whose function `images` returns a given value."""
-    Path(tmp_path, "given_here.py").write_text("value = None\ndef images():\n    return value\n")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("UCL_DATA", str(tmp_path / "data"))
+def given(here):
+    """A module `given_here` in the working folder, whose function `images` returns a given value."""
+    (here / "given_here.py").write_text("value = None\ndef images():\n    return value\n")
 
     def load(value, image_size=None):
         own_images.user_objects.find("dataset", "given_here:images", "")
         sys.modules["given_here"].value = value
         return datasets.load("given_here:images", image_size=image_size)
 
-    yield load
-    sys.modules.pop("given_here", None)
+    return load
 
 
 def pairs(images=IMAGES, labels=LABELS):

@@ -139,30 +139,21 @@ def test_notebooks_are_found_by_name_or_path_each_once_and_all_without_names():
 # What notebooks share
 
 
-@pytest.fixture
-def checkout(tmp_path, monkeypatch):
-    """A working folder with a store that is empty."""
-    monkeypatch.setenv("UCL_DATA", str(tmp_path / "data"))
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine").mkdir()
-    return tmp_path
-
-
-def test_each_run_of_a_notebook_counts_once(checkout):
-    session = open_session([ucl.Config(seed=seed) for seed in (0, 0, 1)], store="mine", output="here")
+def test_each_run_of_a_notebook_counts_once(here):
+    session = open_session([ucl.Config(seed=seed) for seed in (0, 0, 1)], store=".", output="here")
     assert session.missing == 2 and "0 of 2 runs" in str(session) and session.output.is_dir()
 
 
 @pytest.mark.parametrize("refused", [{"store": "gone"}, {"compute": "false"}])
-def test_a_session_without_a_store_or_with_a_text_for_a_truth_value_is_refused(checkout, refused):
+def test_a_session_without_a_store_or_with_a_text_for_a_truth_value_is_refused(here, refused):
     with pytest.raises(InputError):
-        open_session([ucl.Config()], **{"store": "mine", "output": "here", **refused})
+        open_session([ucl.Config()], **{"store": ".", "output": "here", **refused})
 
 
-def test_images_are_loaded_if_they_are_here_and_those_of_the_records(checkout, capsys):
+def test_images_are_loaded_if_they_are_here_and_those_of_the_records(here, capsys):
     digits = ucl.datasets.load("digits")
     assert np.array_equal(images_here("digits", digits.fingerprint).train_images, digits.train_images)
     assert capsys.readouterr().out == ""
     assert images_here("digits", "0123456789abcdef") is None and images_here("cifar10") is None
     assert [line.split(":")[0] for line in capsys.readouterr().out.splitlines()] == ["digits", "cifar10"]
-    assert not (checkout / "data").exists()  # Nothing is downloaded.
+    assert not (here / "data").exists()  # Nothing is downloaded.

@@ -169,14 +169,6 @@ def test_views_of_images_in_the_unit_range_stay_in_it(seed, n, channels, size, s
     assert torch.equal(images, before)
 
 
-def test_shared_draws_treat_all_images_alike():
-    twins, other = noise(1).expand(4, -1, -1, -1), noise(1, seed=1)
-    shared = drawn(1)
-    result = views.apply(torch.cat((twins, other)), shared)
-    assert torch.equal(result[:, :4], result[:, :1].expand(-1, 4, -1, -1, -1))
-    assert torch.equal(result[:, 4:], views.apply(other, shared[4:5]))
-
-
 @pytest.mark.parametrize("size", [28, 32])
 def test_an_images_views_do_not_depend_on_its_neighbours(size):
     images, parameters = noise(20, size=size), drawn(20, size)
@@ -194,14 +186,6 @@ def test_views_that_are_not_applied_equal_each_other():
     assert torch.equal(views_KF[first_PN.flatten()], views_KF)
     n_plain = (~parameters.applied.bool()).sum(1)
     assert len(first_PN.unique()) == 12 * 50 - int((n_plain - 1).clamp_min(0).sum())
-
-
-def test_draws_continue_where_the_generator_was():
-    generator = torch.Generator().manual_seed(0)
-    parts = [views.draw(n, 32, generator) for n in (3, 5)]
-    whole = drawn(8)
-    for name in ("holes", "applied", "affine", "brightness", "homography", "crop"):
-        torch.testing.assert_close(torch.cat([getattr(part, name) for part in parts]), getattr(whole, name))
 
 
 @pytest.mark.parametrize("channels", [1, 3])
