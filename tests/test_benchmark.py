@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from conftest import save_bands
+from conftest import assert_refused, save_bands
 
 from ucl import Config, InputError, views
 from ucl.assembly import build_scorer
@@ -22,7 +22,6 @@ from ucl.benchmarks.contender import TimedPasses
 from ucl.benchmarks.updates import update_times
 from ucl.buffers import UncertaintyBuffer
 from ucl.buffers.selection import bottom_k
-from ucl.cli.main import main
 from ucl.cli.parser import parser
 from ucl.evidence.paper import PUBLISHED_CODE
 from ucl.methods import ExperienceReplay
@@ -205,16 +204,14 @@ def test_timed_passes_give_the_logits_of_the_passes():
         assert spent["passes"] > spent.get("views", 0) and stopwatch.read() == {}
 
 
-def test_the_command_writes_tables(data, tmp_path, capsys, monkeypatch):
+def test_the_command_writes_tables(data, tmp_path, cli, monkeypatch):
     times = functools.partial(update_times, sizes=((28, 20), (32, 40)), repeats=3)
     monkeypatch.setattr(updates, "update_times", times)
     output = tmp_path / "new" / "speed"
-    flags = f"--methods BI --memory-sizes 8 --dataset {data} --n-tasks 2 --repeats 1 --threads 1 --device cpu"
-    assert (
-        main(["benchmark", *flags.split(), "--jobs", "1", "2", "--precision", "float32", "--output", str(output)]) == 0
-    )
-    printed = capsys.readouterr().out.splitlines()
-    assert " BI " in printed[1]
+    flags = "--methods BI --memory-sizes 8 --n-tasks 2 --repeats 1 --threads 1 --device cpu --jobs 1 2"
+    code, out, _ = cli("benchmark", *flags.split(), "--precision", "float32", "--dataset", data, "--output", output)
+    printed = out.splitlines()
+    assert code == 0 and " BI " in printed[1]
     assert printed[-3:] == [f"{output}{name}.csv" for name in ("", "_updates", "_runs")]
     runs = pd.read_csv(f"{output}_runs.csv")
     assert runs[["method", "jobs"]].apply(tuple, axis=1).tolist() == [("BI", 1), ("BI", 2)]
@@ -241,9 +238,9 @@ def test_fields_of_a_run_may_follow_the_name_of_a_method(data):
     assert mean["candidates"].tolist() == [22, 14, 22, 0]
 
 
-def test_whole_runs_need_a_data_set(tmp_path, capsys):
-    assert main(["benchmark", "--jobs", "2", "--output", str(tmp_path / "speed")]) == 2
-    assert "--dataset" in capsys.readouterr().err and not list(tmp_path.iterdir())
+def test_whole_runs_need_a_data_set(tmp_path, cli):
+    assert_refused(cli("benchmark", "--jobs", 2, "--output", tmp_path / "speed"), "--dataset")
+    assert not list(tmp_path.iterdir())
 
 
 REFUSED = [

@@ -36,20 +36,15 @@ def is_alive(pid):
 
 
 @pytest.fixture
-def write_score(tiny, tmp_path, monkeypatch):
-    """Write the module `users_score` with a function `score` of the given body; returns a run file that uses it."""
+def write_score(tiny, here):
+    """Write the module `users_score` with a function `score` of the given body; `run.json` uses it."""
 
     def write(before="", body="return logits.mean((0, 2))"):
-        (tmp_path / "users_score.py").write_text(f"import os, sys\n{before}\ndef score(logits):\n    {body}\n")
-        monkeypatch.delitem(sys.modules, "users_score", raising=False)
-        monkeypatch.syspath_prepend(tmp_path)
-        monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(Path(ucl.__file__).parents[1])]))
+        (here / "users_score.py").write_text(f"import os, sys\n{before}\ndef score(logits):\n    {body}\n")
         config = tiny.replace(population="uncertainty", score="users_score:score")
-        (tmp_path / "run.json").write_text(config.to_json())
-        return config
+        (here / "run.json").write_text(config.to_json())
 
-    yield write
-    sys.modules.pop("users_score", None)
+    return write
 
 
 # A user's code that ends the program
@@ -62,34 +57,29 @@ ENDS = {
 
 
 @pytest.mark.parametrize(("module", "line"), ENDS.values(), ids=ENDS)
-def test_a_module_that_ends_the_program_is_a_failed_run(write_score, tmp_path, capsys, module, line):
+def test_a_module_that_ends_the_program_is_a_failed_run(write_score, cli, module, line):
     write_score(**module)
-    where = ["--config", str(tmp_path / "run.json"), "--store", str(tmp_path / "runs"), "--device", "cpu"]
     for verb in ("sweep", "run"):
-        assert main([verb, *where, "--threads", "1"]) in (1, 2)
-        out, err = capsys.readouterr()
-        assert out == "" and f"users_score.py, {line}" in err and "SystemExit" in err
-        sys.modules.pop("users_score", None)
-    assert not list((tmp_path / "runs").glob("*.json"))
+        code, out, err = cli(verb, "--config", "run.json", "--device", "cpu", "--threads", "1")
+        assert code in (1, 2) and out == "" and f"users_score.py, {line}" in err and "SystemExit" in err
+    assert not list(Path("runs").glob("*.json"))
 
 
 # A store that takes no record
 
 
 @pytest.mark.parametrize("verb", ["run", "sweep"])
-def test_a_result_that_cannot_be_stored_is_reported_in_one_line(tiny, tmp_path, monkeypatch, capsys, verb):
+def test_a_result_that_cannot_be_stored_is_reported_in_one_line(tiny, here, monkeypatch, cli, verb):
     """The disk becomes full during the run, after the store was found writable."""
 
     def fail(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr("ucl.records.store.write_whole", fail)
-    (tmp_path / "run.json").write_text(tiny.to_json())
-    arguments = [verb, "--config", str(tmp_path / "run.json"), "--store", str(tmp_path / "runs"), "--device", "cpu"]
-    assert main([*arguments, "--threads", "1"]) == 1
-    out, err = capsys.readouterr()
-    assert out == "" and "No space left on device" in err.splitlines()[-1]
-    assert [path.suffix for path in (tmp_path / "runs").iterdir()] == [".pt"]  # the checkpoint of the last task
+    (here / "run.json").write_text(tiny.to_json())
+    code, out, err = cli(verb, "--config", "run.json", "--device", "cpu", "--threads", "1")
+    assert (code, out) == (1, "") and "No space left on device" in err.splitlines()[-1]
+    assert [path.suffix for path in (here / "runs").iterdir()] == [".pt"]  # the checkpoint of the last task
 
 
 @pytest.mark.parametrize("arguments", [["data", "list"], ["data", "list", "--help"], ["--version"]], ids=" ".join)
@@ -169,13 +159,13 @@ def test_notebooks_end_with_their_command(tmp_path):
 
 @pytest.mark.parametrize("verb", ["run", "sweep"])
 @pytest.mark.parametrize(("number", "how"), [(signal.SIGTERM, "ended by SIGTERM"), (signal.SIGINT, "interrupted")])
-def test_a_run_ends_on_a_signal_with_a_line(write_score, tmp_path, capsys, verb, number, how):
+def test_a_run_ends_on_a_signal_with_a_line(write_score, cli, verb, number, how):
     write_score(body=f"os.kill(os.getpid(), {int(number)})")
     before = signal.getsignal(number)
-    where = ["--config", str(tmp_path / "run.json"), "--store", str(tmp_path / "runs"), "--device", "cpu"]
-    assert main([verb, *where, "--threads", "1"]) == 128 + number
-    assert capsys.readouterr().err.splitlines()[-1] == f"ucl {verb}: {how}; finished results are kept"
-    assert not list((tmp_path / "runs").iterdir())
+    code, _, err = cli(verb, "--config", "run.json", "--device", "cpu", "--threads", "1")
+    assert code == 128 + number
+    assert err.splitlines()[-1] == f"ucl {verb}: {how}; finished results are kept"
+    assert not list(Path("runs").iterdir())
     assert signal.getsignal(number) is before
 
 

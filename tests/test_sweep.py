@@ -456,19 +456,19 @@ def mine(tiny, tmp_path, monkeypatch):
     return ["--config", "mine.json", "--store", "runs", "--device", "cpu"]
 
 
-def test_the_command_sweeps_reports_and_resumes(mine, capsys):
-    assert main(["status", *mine]) == 1
-    assert capsys.readouterr().out.splitlines()[-1].startswith("0 of 2 runs are in runs")
-    assert main(["sweep", "--seeds", "0", "1", "--threads", "1", *mine]) == 0
-    out, errors = capsys.readouterr()
-    assert out.startswith("all 2 runs are in runs")
+def test_the_command_sweeps_reports_and_resumes(mine, cli):
+    code, out, _ = cli("status", *mine)
+    assert code == 1 and out.splitlines()[-1].startswith("0 of 2 runs are in runs")
+    code, out, errors = cli("sweep", "--seeds", 0, 1, "--threads", 1, *mine)
+    assert code == 0 and out.startswith("all 2 runs are in runs")
     result = r"tiny.npz, .*M=8, ER, .*seed [01]: (collapsed, )?A \d+\.\d %, F -?\d+\.\d %, \d+ s"
     assert re.search(rf"1 of 2: {result}; about \d+ s left\n", errors)
     assert re.search(rf"2 of 2: {result}\n", errors)
-    assert main(["status", *mine]) == 1
-    assert re.search(r"8 +ER, model=counted:network +1 of 2 +seeds 5: about \d+ s", capsys.readouterr().out)
-    assert main(["sweep", *mine, "--jobs", "auto"]) == main(["status", *mine]) == 0
-    assert capsys.readouterr().out.endswith("2 of 2 runs are in runs\n")
+    code, out, _ = cli("status", *mine)
+    assert code == 1 and re.search(r"8 +ER, model=counted:network +1 of 2 +seeds 5: about \d+ s", out)
+    assert cli("sweep", *mine, "--jobs", "auto")[0] == 0
+    code, out, _ = cli("status", *mine)
+    assert code == 0 and out.endswith("2 of 2 runs are in runs\n")
 
 
 def test_a_sweep_goes_on_without_a_reader_of_its_lines(mine, monkeypatch):
@@ -480,19 +480,17 @@ def test_a_sweep_goes_on_without_a_reader_of_its_lines(mine, monkeypatch):
     assert len(list(RecordStore("runs"))) == 2
 
 
-def test_the_tables_of_the_paper_are_grids_of_the_command(tmp_path, capsys):
-    where = ["--store", str(tmp_path / "nowhere"), "--device", "cpu"]
-    assert main(["status", "table1", "--seeds", "0", "1", "2", *where]) == 1
-    out = capsys.readouterr().out
-    assert out.count(" 0 of 3 ") == 48 and "\n0 of 144 runs are in " in out  # 24 methods at two memory sizes
-    assert main(["status", "table1", "table4", "--shard", "1/20", *where]) == 1
-    assert capsys.readouterr().out.splitlines()[-1].startswith("0 of 8 runs are in ")
+def test_the_tables_of_the_paper_are_grids_of_the_command(tmp_path, cli):
+    where = ["--store", tmp_path / "nowhere", "--device", "cpu"]
+    code, out, _ = cli("status", "table1", "--seeds", 0, 1, 2, *where)
+    assert code == 1 and out.count(" 0 of 3 ") == 48 and "\n0 of 144 runs are in " in out  # 24 methods, two sizes
+    code, out, _ = cli("status", "table1", "table4", "--shard", "1/20", *where)
+    assert code == 1 and out.splitlines()[-1].startswith("0 of 8 runs are in ")
     assert not (tmp_path / "nowhere").exists()
 
 
-def test_a_field_may_be_set_for_all_runs_of_the_command(mine, tiny, capsys):
+def test_a_field_may_be_set_for_all_runs_of_the_command(mine, cli):
     """If a field makes no difference, the run is the same as without it: ER does not rescore."""
-    assert main(["sweep", *mine, "--threads", "1", "--set", "refresh", "2", "--set", "lr", "5e-2"]) == 0
+    assert cli("sweep", *mine, "--threads", 1, "--set", "refresh", 2, "--set", "lr", "5e-2")[0] == 0
     assert {(record.config.lr, record.config.refresh) for record in RecordStore("runs")} == {(0.05, 2)}
-    assert main(["status", *mine, "--set", "lr", "0.05"]) == 0
-    assert main(["status", *mine]) == 1
+    assert cli("status", *mine, "--set", "lr", 0.05)[0] == 0 and cli("status", *mine)[0] == 1
