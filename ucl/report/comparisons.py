@@ -207,21 +207,21 @@ def estimates(records: pd.DataFrame, comparisons: Sequence[Comparison]) -> pd.Da
     """
     rows: list[dict[str, Any]] = []
     runs = Runs(records)
-    for it in comparisons:
-        one = runs.of(it.one, it.streams, it.readings[0], it.arithmetics[0])
-        other = runs.of(it.other, it.streams, it.readings[1], it.arithmetics[1])
+    for comparison in comparisons:
+        one = runs.of(comparison.one, comparison.streams, comparison.readings[0], comparison.arithmetics[0])
+        other = runs.of(comparison.other, comparison.streams, comparison.readings[1], comparison.arithmetics[1])
         pairs = estimable(differences(one, other).dropna())
         if pairs.empty:
             continue
         streams = streams_of(pairs)
         named = {
-            "difference": it.name,
+            "difference": comparison.name,
             "streams": " ".join(map(str, streams[0])) if len(streams) == 1 else f"{len(streams)} streams",
             "seeds": count_range(pairs.groupby(["dataset", "memory_size"]).size()),
         }
         for metric in "AF":
-            labels = it.one.label, it.other.label
-            printed = paper.printed_differences(it.streams, *labels, metric) if it.in_paper else {}
+            labels = comparison.one.label, comparison.other.label
+            printed = paper.printed_differences(comparison.streams, *labels, metric) if comparison.in_paper else {}
             *per_stream, overall = by_stream(pairs, metric, printed)
             n_excluding = sum(row["excludes_0"] for row in per_stream)
             rows.append({**named, "metric": metric, **overall, "streams_excluding_0": n_excluding})
