@@ -33,11 +33,11 @@ def matrices(draw, least=1):
     return a
 
 
-def test_a_single_task_is_not_forgotten():
+def test_the_forgetting_of_a_single_task_is_not_defined():
     a = np.array([[0.75]])
-    assert (metrics.last_accuracy(a), metrics.average_accuracy(a), metrics.last_forgetting(a)) == (0.75, 0.75, 0.0)
-    for metric in (metrics.retained_accuracy, metrics.best_accuracy, metrics.backward_transfer):
-        assert math.isnan(metric(a))
+    assert metrics.last_accuracy(a) == metrics.average_accuracy(a) == 0.75
+    for name in ("last_forgetting", "class_forgetting", "retained_accuracy", "best_accuracy", "backward_transfer"):
+        assert math.isnan(getattr(metrics, name)(a))
 
 
 @settings(deadline=None)
@@ -93,7 +93,7 @@ def test_measures_between_task_ends_are_their_sums_written_out(along):
 
 
 @settings(deadline=None)
-@given(a=matrices())
+@given(a=matrices(least=2))
 def test_what_stands_above_the_diagonal_does_not_count(a):
     filled = np.nan_to_num(a, nan=1.0)
     for metric in (metrics.last_accuracy, metrics.average_accuracy, metrics.last_forgetting):
@@ -167,3 +167,11 @@ def test_a_class_without_test_images_does_not_count():
     """As in scikit-learn, which averages over the classes that occur."""
     truth, predicted = np.array([0, 0, 2]), np.array([0, 2, 2])
     assert metrics.balanced_accuracy(np.array([0.5, NAN, 1.0])) == balanced_accuracy_score(truth, predicted) == 0.75
+
+
+def test_the_forgetting_of_classes_is_that_of_tasks_with_one_class_each():
+    assert metrics.class_forgetting(THREE_TASKS) == pytest.approx(metrics.last_forgetting(THREE_TASKS))
+    without_tests = np.insert(THREE_TASKS, 1, NAN, axis=1)
+    assert metrics.class_forgetting(without_tests) == metrics.class_forgetting(THREE_TASKS)
+    without_tests[1, 0] = NAN  # the class was tested after the first task, and not after the second
+    assert math.isnan(metrics.class_forgetting(without_tests))

@@ -142,6 +142,7 @@ def test_a_record_has_its_measures(dataset, balanced):
     assert record.last_accuracy == measures["A"] == pytest.approx(0.4 if balanced else 0.5)
     assert record.last_forgetting == measures["F"] == pytest.approx(0.65)
     assert measures["retained"] == pytest.approx(0.25) and measures["balanced"] == pytest.approx(0.4)
+    assert measures["balanced_F"] == pytest.approx(((0.8 - 0.1) + (1 / 3 - 0.2)) / 2)
     assert measures["worst_class"] == 0.1 and np.isnan(measures["anytime"])
     assert balanced or measures["average"] == pytest.approx((0.9 + 0.5) / 2)
     assert record.seconds_per_batch == pytest.approx(2.0)  # of 12 seconds, 2 went into evaluation
@@ -358,9 +359,9 @@ def test_the_table_has_a_row_per_record_and_the_fields_and_results_as_columns(st
     store.save(measured)
     table = load_records(store.folder)
     results = """last_accuracy last_forgetting learning_accuracy best_accuracy retained_accuracy last_task_accuracy
-        average_accuracy last_share backward_transfer balanced_last_accuracy worst_class_recall average_anytime_accuracy
-        worst_case_accuracy diverged_after collapsed seconds seconds_per_batch device processor threads fingerprint date
-        key record"""
+        average_accuracy last_share backward_transfer balanced_last_accuracy balanced_last_forgetting
+        worst_class_recall average_anytime_accuracy worst_case_accuracy diverged_after collapsed seconds
+        seconds_per_batch device processor threads fingerprint date key record"""
     assert list(table.columns) == ["label", *json.loads(Config().to_json()), *results.split()]
     assert list(as_table([]).columns) == list(table.columns) and len(table) == 4
     row = table[table["key"] == configs[1].key].iloc[0]

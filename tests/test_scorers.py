@@ -127,6 +127,14 @@ def test_a_score_is_its_formula(name, z):
     assert got.tolist() == pytest.approx(expected, abs=1e-9, rel=1e-9 if name == "MC" else 0)
 
 
+@pytest.mark.parametrize("name", NAIVE)
+def test_a_class_that_a_network_masks_changes_no_score(name):
+    z = torch.randn(12, 5, 4)
+    masked = torch.cat([z, torch.full((12, 5, 1), -torch.inf)], dim=-1)
+    expected = SCORES[name](z) * (4 / 5 if name == "MC" else 1)  # a mean over the classes
+    torch.testing.assert_close(SCORES[name](masked), expected)
+
+
 @settings(deadline=None, max_examples=50)
 @given(z=logits())
 def test_mean_probabilities_are_logits_of_the_mean_softmax(z):

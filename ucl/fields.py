@@ -87,7 +87,7 @@ class Fields:
         "per side")
     dropout: float = _field(None, Interval(0, 1, "[)"),
         "dropout rate after each block's first activation and before the head, in [0, 1); by default 0.3 for the "
-        "score MC, otherwise 0; above 0, tests average 20 passes; a network of your own has its own")
+        "score MC, otherwise 0. One of your own has its own layers. With dropout, tests average 20 passes")
     lr: float = _field(0.1, Interval(0, 100, "(]"), "learning rate of SGD, without momentum or weight decay")
     updates: int = _field(1, range(1, 1001), "training steps per batch, each with its own memory samples")
     replay: str = _field(None, {

@@ -42,8 +42,8 @@ def task_forgetting(a: np.ndarray) -> np.ndarray:
 
 
 def last_forgetting(a: np.ndarray) -> float:
-    """Mean of `task_forgetting` (paper, eq. 8), in [-1, 1]; 0 for a single task."""
-    return float(np.mean(task_forgetting(a))) if len(_checked(a)) > 1 else 0.0
+    """Mean of `task_forgetting` (paper, eq. 8), in [-1, 1]; NaN for a single task."""
+    return float(np.mean(task_forgetting(a))) if len(_checked(a)) > 1 else np.nan
 
 
 def retained_accuracy(a: np.ndarray) -> float:
@@ -123,6 +123,23 @@ def balanced_accuracy(class_recall: np.ndarray) -> float:
             images, which does not count.
     """
     return float(np.nanmean(class_recall))
+
+
+def class_forgetting(recall_TC: np.ndarray) -> float:
+    """`last_forgetting` with an equal weight for every class of the earlier tasks, in [-1, 1].
+
+    Args:
+        recall_TC: recall of each class after each task; NaN for classes not learnt yet, and without test images.
+
+    Returns:
+        Mean over these classes c of max over t < T of recall_TC[t, c] minus recall_TC[T, c]; NaN for a single task, and
+        if a class was not tested after each later task.
+    """
+    tested_TC = ~np.isnan(recall_TC)
+    earlier_C = tested_TC[:-1].any(0)
+    if not earlier_C.any() or (np.logical_or.accumulate(tested_TC) & ~tested_TC).any():
+        return np.nan
+    return float(np.mean(np.nanmax(recall_TC[:-1, earlier_C], 0) - recall_TC[-1, earlier_C]))
 
 
 def _best_before_end(a: np.ndarray) -> np.ndarray:

@@ -58,7 +58,7 @@ WHERE = """conditions:
 
 MEASURES = """measures, in per cent; with --balanced-accuracy, A and average are balanced over the classes, too:
   A                    last accuracy: mean over all tasks at the end
-  F                    last forgetting: mean fall of the earlier tasks' accuracies, never balanced, from their best
+  F                    last forgetting: mean fall of the earlier tasks' accuracies, not balanced, from their best
                        before the last task; negative if they rise
   best, retained       accuracy on the earlier tasks at their best and at the end; F is the difference
   learning             accuracy on each task right after it was learnt
@@ -66,6 +66,7 @@ MEASURES = """measures, in per cent; with --balanced-accuracy, A and average are
   average              mean over the stream of A after each task
   backward             backward transfer: mean change of the earlier tasks since each was learnt
   balanced             mean recall of the classes at the end: A with --balanced-accuracy, but of any run
+  balanced_F           mean fall of the recall of the earlier tasks' classes: F with an equal weight for every class
   worst_class          lowest recall of a class at the end
   anytime, worst_case  average anytime and worst-case accuracy of runs with --evaluate-every"""
 
@@ -78,7 +79,7 @@ RESULTS_EXAMPLES = """examples:
   ucl results figures/runs --where dataset=bloodcell settings= --measure A F learning seconds
   ucl results --by lr --where score=BI                 a column of learning rates, sorted by them
   ucl results --by seed                                each run
-  ucl results --measure A balanced worst_class         if the classes differ in size
+  ucl results --measure balanced balanced_F worst_class if the classes differ in size
   ucl results --output table.csv                       all digits; .md and .tex: mean ± std"""
 
 COMPARE_EXAMPLES = """examples:

@@ -20,6 +20,7 @@ COLUMNS = {
     "last_share": "last_share",
     "backward": "backward_transfer",
     "balanced": "balanced_last_accuracy",
+    "balanced_F": "balanced_last_forgetting",
     "worst_class": "worst_class_recall",
     "anytime": "average_anytime_accuracy",
     "worst_case": "worst_case_accuracy",
@@ -30,7 +31,7 @@ NAMES = tuple(dict.fromkeys([*COLUMNS, *COLUMNS.values()]))
 FURTHER_MEASURES = ("backward", "anytime", "worst_case")
 """Measures that tables show only for records that were evaluated between task ends."""
 MEASURES = ("A", "F", "learning", "best", "retained", "last", "average", "last_share")
-"""Measures that tables always show; those of the classes, balanced and worst_class, are shown if they are named."""
+"""Measures that tables always show; those of the classes (balanced, balanced_F, worst_class) are shown if named."""
 
 
 def accuracy_so_far(accuracy: np.ndarray, class_recall: np.ndarray, balanced: bool) -> np.ndarray:

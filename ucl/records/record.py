@@ -107,7 +107,7 @@ class Record:
             worst = first_of([name for name, recall in zip(self.classes, recall_C) if recall == np.nanmin(recall_C)])
             measures = {name: f"{decimal(100 * value)} %" for name, value in self.measures().items()}
             balanced = " (balanced)" if self.config.balanced_accuracy else f", balanced {measures['balanced']}"
-            of_tasks = " (of the tasks above)" if self.config.balanced_accuracy else ""
+            of_tasks = f" of the tasks, {measures['balanced_F']} balanced" if self.config.balanced_accuracy else ""
             lines += [f"last accuracy {measures['A']}{balanced}, last forgetting {measures['F']}{of_tasks}"]
             lines += [f"lowest recall of a class {measures['worst_class']} ({worst})"]
         peak = self.environment.get("peak_memory_mib")  # Records do not need to have it.
@@ -192,12 +192,13 @@ class Record:
             reading: a name in `readings`, or "running" for the run itself.
 
         Returns:
-            All in [0, 1], F and backward in [-1, 1]: A, F, learning (accuracy on each task right after it was learnt),
-            best and retained (all tasks except the last, at their best and at the end; F is the difference), last (the
-            last task), average (mean of A after each task), last_share (share of the final predictions that are a class
-            of the last task), backward (backward transfer), balanced and worst_class (mean and lowest recall of the
-            classes at the end), anytime and worst_case (average anytime and worst-case accuracy, of the run itself
-            with `Config.evaluate_every`). NaN where the record does not have the results.
+            All in [0, 1], F, balanced_F and backward in [-1, 1]: A, F, learning (accuracy on each task right after it
+            was learnt), best and retained (all tasks except the last, at their best and at the end; F is the
+            difference), last (the last task), average (mean of A after each task), last_share (share of the final
+            predictions that are a class of the last task), backward (backward transfer), balanced and worst_class (mean
+            and lowest recall of the classes at the end), balanced_F (`ucl.metrics.class_forgetting`), anytime and
+            worst_case (average anytime and worst-case accuracy, of the run itself with `Config.evaluate_every`). NaN
+            where the record does not have the results.
         """
         tested: Record | Reading | None = self if reading == "running" else self.readings.get(reading)
         measures = dict.fromkeys(COLUMNS, np.nan)
@@ -216,6 +217,7 @@ class Record:
             "last_share": np.nan if shares is None else float(shares[-1, -1]),
             "backward": metrics.backward_transfer(a),
             "balanced": metrics.balanced_accuracy(recall[-1]),
+            "balanced_F": metrics.class_forgetting(recall),
             "worst_class": float(np.nanmin(recall[-1])),
         }
         if self.anytime is not None and reading == "running":

@@ -1,7 +1,8 @@
 """Uncertainty scores: pure functions of the logits of several views of each image.
 
 Each function takes logits (P, N, C) of P views (for MC: dropout passes) of N images over C classes and returns (N,).
-Higher scores mean more uncertainty. Scores are computed in float64: they are exact to 1e-5 for logits up to 300.
+Higher scores mean more uncertainty. Scores are computed in float64: they are exact to 1e-5 for logits up to 300. A
+class whose logits are -inf has the probability 0.
 
 A user's score gets its inputs by the names of its parameters (`INPUTS`). One call scores candidates of all
 classes in a batch. With `Config.refresh` 1 these are all candidates; otherwise, those in the batch and the stored ones
@@ -52,7 +53,8 @@ def confidence_ratio(logits_PNC: Tensor) -> Tensor:
 def entropy(logits_PNC: Tensor) -> Tensor:
     """Mean entropy of the class probabilities (paper, eq. 5): (N,), in [0, ln C] nats."""
     log_p_PNC = logits_PNC.double().log_softmax(-1)
-    return -(log_p_PNC.exp() * log_p_PNC).sum(-1).mean(0)
+    finite_PNC = log_p_PNC.clamp_min(torch.finfo(torch.float64).min)  # 0 log 0 is 0, also where a logit is -inf
+    return -(log_p_PNC.exp() * finite_PNC).sum(-1).mean(0)
 
 
 def disagreement(logits_PNC: Tensor) -> Tensor:
@@ -82,7 +84,8 @@ def bregman_information(logits_PNC: Tensor) -> Tensor:
 
 def dropout_variance(logits_PNC: Tensor) -> Tensor:
     """Variance of the logits over P dropout passes, averaged over the classes (Gal & Ghahramani, 2016): (N,), >= 0."""
-    return logits_PNC.double().var(0, correction=0).mean(-1)
+    finite_PNC = logits_PNC.double().clamp_min(torch.finfo(torch.float32).min)  # of a masked class, -inf in all passes
+    return finite_PNC.var(0, correction=0).mean(-1)
 
 
 def uniform(labels_N: Tensor) -> Tensor:
