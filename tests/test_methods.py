@@ -12,6 +12,7 @@ from ucl.buffers import ReservoirBuffer
 from ucl.errors import InputError
 from ucl.methods import AGEM, DERPP, ERACE, METHODS, MIR, ExperienceReplay, Finetune, over_own_classes, project
 from ucl.models import SlimResNet18
+from ucl.models.slim_resnet import group_norm
 from ucl.streams import Batch
 from ucl.streams.augmentation import RandAugment
 
@@ -360,6 +361,16 @@ def test_looking_for_interference_leaves_the_network_as_it_was_to_the_bit():
 def test_mir_refuses_an_unknown_mode():
     with pytest.raises(InputError, match="scoring_batchnorm"):
         MIR(new_model(), LR, scoring_batchnorm="training")
+
+
+def test_without_running_statistics_mir_scores_in_evaluation_mode():
+    model = SlimResNet18(CLASSES, 3, SIDE, (0.5,) * 3, (0.25,) * 3, dropout=0.5, width=8, norm=group_norm)
+    increases = []
+    for mode in ("eval", "train"):
+        torch.manual_seed(0)  # for the dropout of the virtual step
+        mir = MIR(model, LR, scoring_batchnorm=mode)
+        increases.append(mir.loss_increase(model, BATCH.images, BATCH.labels, EARLIER.images, EARLIER.labels))
+    assert torch.equal(*increases)
 
 
 def test_mir_with_fewer_samples_than_it_replays_is_experience_replay():

@@ -9,7 +9,8 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ucl.models import MODELS, SlimResNet18, training_mode
-from ucl.models.passes import in_evaluation_mode
+from ucl.models.batchnorm import BatchNorm2d
+from ucl.models.passes import in_evaluation_mode, in_training_mode
 from ucl.models.training_mode import TrainingModeNetwork
 from ucl.scorers import ScoringPasses
 from ucl.scorers import passes as scoring
@@ -168,6 +169,28 @@ def test_the_weights_are_those_when_it_was_made_and_the_statistics_go_on():
     assert torch.equal(x, before) and not model.training
     assert (both - expected).abs().max() < 2e-4 * expected.abs().max()
     assert_alike(model, exact, 1e-4)
+
+
+class Negated(SlimResNet18):
+    def features_and_logits(self, x_NCHW):
+        features, logits = super().features_and_logits(x_NCHW)
+        return features, -logits
+
+
+class Shifted(BatchNorm2d):
+    def forward(self, x_NCHW):
+        return super().forward(x_NCHW) + 1
+
+
+@pytest.mark.parametrize(("kind", "how"), [(Negated, {}), (SlimResNet18, dict(norm=Shifted))])
+def test_the_passes_of_a_changed_network_are_its_own(kind, how):
+    torch.manual_seed(0)
+    model, x_PNCHW = kind(5, 3, 28, width=8, **how), images_of_passes(2, 6)
+    with torch.no_grad():
+        in_training = torch.stack([model.logits(x_NCHW) for x_NCHW in x_PNCHW])
+        in_evaluation = model.eval().logits(x_PNCHW[0])
+    torch.testing.assert_close(in_evaluation_mode(model).logits(x_PNCHW[0]), in_evaluation)
+    torch.testing.assert_close(in_training_mode(model).logits(x_PNCHW), in_training)
 
 
 @pytest.mark.parametrize(("make", "sizes"), [(TrainingModeNetwork, [20]), (joined, [7, 10, 3])])

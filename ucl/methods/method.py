@@ -83,7 +83,8 @@ class Method(ABC):
                 model.train()
             # The memory and the stream go on with the batch itself, which a user's code may change in place.
             images, labels = self.augmented(batch.images.clone(), "batch"), batch.labels.clone()
-            self.update(model, dataclasses.replace(batch, images=images, labels=labels), buffer)
+            changed = dict(images=images, labels=labels, host_labels=batch.host_labels.copy())
+            self.update(model, dataclasses.replace(batch, **changed), buffer)
 
     def augment(self, images_NCHW: Tensor) -> Tensor:
         """Augment images (N, C, H, W), uint8, of the batch or the memory before a training step, by default not at all.

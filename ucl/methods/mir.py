@@ -32,7 +32,8 @@ class MIR(ExperienceReplay):
         *arguments, **named: those of `Method`.
         scoring_batchnorm: "eval": the losses are computed in evaluation mode, and the running statistics do not change.
             "train": in training mode, as in the authors' code (`optimass/Maximally_Interfered_Retrieval`) and in
-            libraries; the pass before the virtual step moves the running statistics.
+            libraries; the pass before the virtual step moves the running statistics. A network without them computes
+            its losses in evaluation mode.
     """
 
     n_candidates = 50
@@ -71,7 +72,7 @@ class MIR(ExperienceReplay):
         return after - before
 
     def _losses(self, model: Network, images: Tensor, labels: Tensor) -> Tensor:
-        if not self._in_training_mode:
+        if not (self._in_training_mode and model.has_running_statistics):
             return losses_of(model, images, labels)
         with torch.no_grad():
             return F.cross_entropy(model(images), labels, reduction="none")

@@ -2,8 +2,8 @@
 
 | network | evaluation mode | training mode |
 |---|---|---|
-| `SlimResNet18` with BatchNorm | `FoldedNetwork` | `TrainingModeNetwork` |
-| any other, see `OwnNetwork` | `PlainPasses` | `PlainTrainingPasses` |
+| `SlimResNet18` with `ucl.models.batchnorm.BatchNorm2d` | `FoldedNetwork` | `TrainingModeNetwork` |
+| any other, also a subclass of either class | `PlainPasses` | `PlainTrainingPasses` |
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ucl.models.batchnorm import BatchNorm2d
 from ucl.models.folded import FoldedNetwork, chunk_size
 from ucl.models.network import Network, in_mode
 from ucl.models.slim_resnet import SlimResNet18
@@ -31,14 +32,14 @@ def in_evaluation_mode(
             of the layers which torch.autocast selects.
         dropout: whether dropout stays active.
     """
-    if isinstance(model, SlimResNet18) and model.has_running_statistics:
+    if type(model) is SlimResNet18 and type(model.bn1) is BatchNorm2d:
         return FoldedNetwork(model, dtype, dropout)
     return PlainPasses(model, dtype, dropout)
 
 
 def in_training_mode(model: Network, dtype: torch.dtype = torch.float32) -> TrainingModeNetwork | PlainTrainingPasses:
     """The passes of a network in training mode, which update its running statistics; see `in_evaluation_mode`."""
-    if isinstance(model, SlimResNet18) and model.has_running_statistics:
+    if type(model) is SlimResNet18 and type(model.bn1) is BatchNorm2d:
         return TrainingModeNetwork(model, dtype)
     return PlainTrainingPasses(model, dtype)
 
