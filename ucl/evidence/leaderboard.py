@@ -102,18 +102,18 @@ def standings(records: pd.DataFrame, times: pd.DataFrame) -> pd.DataFrame:
 
 
 def gaps(records: pd.DataFrame, times: pd.DataFrame) -> pd.DataFrame:
-    """Each policy minus CBR, minus uniform, and minus CBR at equal seconds: paired differences by seed.
+    """Each policy minus CBR, minus ER, minus uniform, and minus CBR at equal seconds: paired differences by seed.
 
     Returns:
         A row per policy, comparator and metric that has pairs, in percentage points: columns policy, label
-        (`Config.label`), comparator ("CBR", `UNIFORM_SCORE` or `AT_EQUAL_SECONDS`), updates (the comparator's training
-        steps per batch), metric and `ucl.evidence.effects.NUMBERS`.
+        (`Config.label`), comparator ("CBR", "ER", `UNIFORM_SCORE` or `AT_EQUAL_SECONDS`), updates (the comparator's
+        training steps per batch), metric and `ucl.evidence.effects.NUMBERS`.
     """
     counting, stream = Runs(records), {(DATASET, MEMORY_SIZE): SEEDS}
     runs = {policy: counting.of(Config(**fields), stream) for policy, fields in POLICIES.items()}
     updates, parts = equal_seconds(milliseconds(times)), []
     for policy, fields in POLICIES.items():
-        others = [("CBR", "CBR", 1), (UNIFORM_SCORE, UNIFORM_SCORE, 1)]
+        others = [(name, name, 1) for name in ("CBR", "ER", UNIFORM_SCORE)]
         if policy in updates:
             others.append((AT_EQUAL_SECONDS, with_updates(updates[policy]), updates[policy]))
         for comparator, other, n_updates in others:

@@ -64,7 +64,6 @@ def tables(
 
     compared = full["comparisons"]
     by_name = {name: compared[compared["table"] == name] for name in comparisons.GROUPS}
-    by_name["advice"] = by_name["advice"].query("metric == 'A'")
     judged = results.with_the_wider_interval(full["hypotheses"])
     is_decisive = judged["hypothesis"].str.startswith("D")
     decisive, planned = judged[is_decisive], judged[~is_decisive]
@@ -75,12 +74,14 @@ def tables(
         "facts": results.facts(measured, full["coverage"], full["effects"]),
         "coverage": results.coverage_by_dataset(full["coverage"]),
         "as_in_the_paper": results.as_in_the_paper(full["means"]),
-        "decisive": results.decisive(decisive.query("reading == 'running'")),
-        "decisive_readings": results.decisive(decisive.query("reading != 'running' and dataset == 'all streams'")).drop(
-            columns=["stream", "verdict"]
+        "decisive": results.decisive(decisive.query("reading == 'running' and other_memory != 'CBR'")),
+        "decisive_reported": results.decisive(decisive.query("reading == 'running' and other_memory == 'CBR'")).drop(
+            columns="verdict"
         ),
         "hypotheses": results.hypotheses(planned.query("expected != ''")),
-        "hypotheses_reported": results.hypotheses(planned.query("expected == ''")),
+        "hypotheses_reported": results.hypotheses(planned.query("expected == ''")).drop(
+            columns=["expected", "verdict"]
+        ),
         "claims": results.claims(csv("claims")),
         "choices": results.with_differences(records, results.CHOICES),
         "agem": results.projections(records),

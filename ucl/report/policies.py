@@ -33,10 +33,14 @@ def leaderboard(standings: pd.DataFrame, compared: pd.DataFrame) -> pd.DataFrame
                 "policy": policy,
                 "n": row["n"],
                 **{metric: plus_minus(row[metric], row[f"{metric}_std"]) for metric in "AF"},
-                **{f"{metric} minus CBR [95 %]": gaps.get((policy, "CBR", metric), "") for metric in "AF"},
+                **{
+                    f"{metric} minus {other} [95 %]": gaps.get((policy, other, metric), "")
+                    for other in ("CBR", "ER")
+                    for metric in "AF"
+                },
                 "ms per batch": number(row["ms"], 0),
                 "A minus CBR at equal seconds [95 %]": seconds,
-                "updates of that CBR": row["updates"] if seconds else "",
+                "steps per batch of that CBR": row["updates"] if seconds else "",
                 **({"left out": row["left_out"]} if some_failed else {}),
             }
         )
@@ -52,7 +56,9 @@ def remedies(differences: pd.DataFrame) -> pd.DataFrame:
     keys = ["dataset", "memory_size", "method", "settings", "remedy"]
     renamed = differences.fillna({"settings": ""}).assign(method=differences["method"].map(leaderboard_name))
     without = 100 * renamed[renamed["measure"] == "recent"].set_index(keys)["without"]
-    return side_by_side(renamed, keys, ["recent"]).join(without.rename("recent without [%]"), on=keys)
+    names = {"dataset": "data set", "memory_size": "memory", "recent": "change of the share [points]"}
+    shown = side_by_side(renamed, keys, ["recent"]).join(without.rename("without remedy [%]"), on=keys)
+    return shown.rename(columns=names)
 
 
 def side_by_side(differences: pd.DataFrame, keys: Sequence[str], measures: Sequence[str]) -> pd.DataFrame:

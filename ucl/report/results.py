@@ -19,7 +19,7 @@ from ucl.evidence.run_measures import SETTINGS, Runs, of_one_version
 from ucl.evidence.table_formats import mean_and_std, signed, with_interval
 from ucl.evidence.tables import verdict
 from ucl.records import MEASURES, failures
-from ucl.report.comparisons import BI, CBR, EN, ER, GROUPNORM
+from ucl.report.comparisons import BI, CBR, EN, ER, GROUPNORM, exploratory_note
 
 _METHODS: list[dict[str, Any]] = [
     *(WITHOUT_SCORE[name].fields for name in ("ER", "CBR", "A-GEM", "Finetune")),
@@ -29,7 +29,7 @@ _STREAM: dict[str, Any] = {"dataset": "bloodcell", "memory_size": 40}
 _BLOODCELL = BI.replace(**_STREAM)
 _TRAINING = {name: paper.PUBLISHED_CODE[name] for name in ("scoring_batchnorm", "view_draws", "view_space")}
 CHOICES: dict[str, Config] = {
-    "everything rescored, the paper's text": _BLOODCELL,
+    "everything rescored": _BLOODCELL,
     "one draw of each view for all candidates of a class": _BLOODCELL.replace(view_draws="batch"),
     "views of the normalised image": _BLOODCELL.replace(view_space="normalized"),
     "BatchNorm in training mode while scoring": _BLOODCELL.replace(scoring_batchnorm="train"),
@@ -94,8 +94,8 @@ def facts(records: pd.DataFrame, cells: pd.DataFrame, differences: pd.DataFrame)
     rows = {
         "cells of the paper's Tables 1 to 3": len(cells),
         "cells with runs": int(counts.any(axis=1).sum()),
-        "cells with runs with the settings of the paper's text": int(counts["everything rescored"].sum()),
-        "cells of a score with three seeds with these settings": f"{(scored >= 3).sum()} of {len(scored)}",
+        "cells with everything rescored": int(counts["everything rescored"].sum()),
+        "cells of a score with everything rescored at three seeds": f"{(scored >= 3).sum()} of {len(scored)}",
         "records": len(stored),
         "records of seeds measured before PROTOCOL.md (exploratory)": n_exploratory(records),
         "records from a GPU": len(stored) - len(on_cpus),
@@ -211,14 +211,16 @@ def with_differences(records: pd.DataFrame, experiments: Mapping[str, Config]) -
     for name, config in experiments.items():
         runs = counting.of(config)
         pairs = differences(runs, first if rows else first[:0])
-        row = {"": name, "n": len(runs), "exploratory": n_exploratory(runs)}
+        row: dict[str, Any] = {"": name, "n": f"{len(runs)}{exploratory_note(len(runs), n_exploratory(runs))}"}
         row |= {metric: mean_and_std(runs[metric]) for metric in "AF"}
         for metric in "AF":
             estimate = summary(pairs, metric)
             change = with_interval(estimate["mean"], estimate["low"], estimate["high"]) if estimate["n"] else ""
-            row[f"{metric} minus first row [95 %]"] = change
-        rows.append(row | {"pairs": estimate["n"] or ""})
-    return pd.DataFrame([row for row in rows if row["n"]], columns=list(rows[0]))
+            fewer = f" (n = {estimate['n']})" if 0 < estimate["n"] < len(runs) else ""
+            row[f"{metric} minus first row [95 %]"] = change + fewer
+        if len(runs):
+            rows.append(row)
+    return pd.DataFrame(rows)
 
 
 def projections(records: pd.DataFrame) -> pd.DataFrame:
