@@ -201,15 +201,21 @@ class Inverted(Fifo):
 class Counts(torch.nn.Module):
     """A network that counts its steps in a buffer."""
 
+    persistent = True
+
     def __init__(self, n_classes, channels, image_size):
         super().__init__()
         self.head = torch.nn.Linear(channels * image_size**2, n_classes)
-        self.register_buffer("steps", torch.zeros(()))
+        self.register_buffer("steps", torch.zeros(()), persistent=self.persistent)
 
     def forward(self, x):
         if self.training:
             self.steps += 1
         return self.head(x.flatten(1)) * (1 + self.steps / 10)
+
+
+class CountsAside(Counts):
+    persistent = False
 
 
 LIGHT = dict(model="own_objects:batch_normed")  # a network that takes no time
@@ -220,6 +226,7 @@ USERS_OBJECTS = {
     "changed images": dict(population=f"{__name__}:Inverted"),
     "score": dict(score="own_objects:growing"),
     "buffer of a network": dict(model=f"{__name__}:Counts", population="reservoir"),
+    "buffer that is not persistent": dict(model=f"{__name__}:CountsAside", population="reservoir"),
 }
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.nn.modules.dropout import _DropoutNd
 
 from ucl import user_objects
@@ -106,6 +106,9 @@ class OwnNetwork(Network):
             self.norm.eval()
             return self
 
+    All its buffers are saved, also those that are registered with persistent=False. Other attributes that a pass
+    changes, such as a count of steps, are not.
+
     Args:
         network: the module.
         path: its dotted path, or any other name, for messages.
@@ -116,7 +119,8 @@ class OwnNetwork(Network):
         network: the module.
 
     Raises:
-        InputError: the object is not an `nn.Module`, or its logits of two grey images have another shape or type.
+        InputError: the object is not an `nn.Module`, it has a BatchNorm layer without running statistics, or its logits
+            of two grey images have another shape or type.
     """
 
     def __init__(
@@ -135,10 +139,18 @@ class OwnNetwork(Network):
             raise self._refusal(f"returned {type(network).__name__}; return a torch.nn.Module")
         if isinstance(network, Network) and type(network).forward is not Network.forward:
             raise self._refusal("overrides forward, which no run calls; override logits instead")
+        if any(isinstance(layer, _BatchNorm) and layer.running_mean is None for layer in network.modules()):
+            reason = "has a BatchNorm layer without running statistics, so an image's logits depend on those beside it"
+            raise self._refusal(f"{reason}; set track_running_stats=True, or use GroupNorm")
         self.network = network
         make_narrow_convolutions_contiguous(network)
         with in_mode(self, training=False), torch.no_grad():
             logits_NC = self.logits(torch.zeros(2, channels, image_size, image_size))
+        saved = network.state_dict()
+        for name, values in network.named_buffers():
+            if name not in saved:  # It is registered with persistent=False.
+                layer, _, buffer = name.rpartition(".")
+                network.get_submodule(layer).register_buffer(buffer, values)
         if n_classes > 1 and (logits_NC >= 0).all() and torch.allclose(logits_NC.sum(1), torch.ones(2)):
             advice = "the loss takes their softmax, so return logits, without a softmax at the end"
             warnings.warn(f"model={path!r}: its outputs look like probabilities; {advice}", stacklevel=2)
