@@ -168,6 +168,9 @@ def build_memory(
 ) -> Buffer:
     """An empty memory with the policy of a configuration.
 
+    The number of classes is not known here. With fewer slots than classes, a policy with quotas stores no sample of
+    some classes; `build_buffer` refuses such a memory.
+
     Args:
         config: only the seed and the fields of the memory policy and the scores are used.
         size: number of slots.

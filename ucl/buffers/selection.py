@@ -63,6 +63,7 @@ def quotas(available: Mapping[int, int], size: int) -> dict[int, int]:
 
     A class with fewer samples than an equal share keeps all of them; the other classes share the rest of the memory
     equally. If the rest is not divisible, the first of these classes get one more each.
+    With fewer slots than classes, these are the only ones that keep a sample.
 
     Args:
         available: number of available samples of each class. Its order decides which classes are the first: in an
