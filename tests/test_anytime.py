@@ -145,3 +145,16 @@ def test_tables_show_the_measures_where_records_hold_them(measured):
     assert not set(further) & set(ucl.results(as_table([measured])))
     assert not set(further) & set(ucl.results(as_table([])))
     assert isinstance(results, pd.DataFrame) and list(results)[-4:-1] == further
+
+
+def test_several_intervals_between_evaluations_are_named(measured):
+    """A mean over other evaluations is another measure."""
+    runs = [with_anytime(measured, seed) for seed in range(2)]
+    runs[1].config = runs[1].config.replace(evaluate_every=5)
+    table = as_table(runs)
+    assert ucl.results(table, measures="worst_case")["evaluate_every"].tolist() == ["3 and 5"]
+    assert "evaluate_every" not in ucl.results(table, measures="A")
+    others = [dataclasses.replace(run, config=run.config.replace(lr=0.01)) for run in runs]
+    both = as_table([*runs, *others])
+    compared = ucl.compare(both, "lr=0.05", "lr=0.01", ["A", "anytime"])
+    assert compared["evaluate_every"].tolist() == ["", "3 and 5"]

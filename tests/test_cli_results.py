@@ -95,6 +95,14 @@ def test_times_of_several_machines_are_pointed_out():
     assert mixed_machines(frame(*runs[:1]), []) == []
 
 
+def test_seconds_of_runs_with_other_tests_are_pointed_out():
+    runs = [record_of("ER", seed) for seed in range(2)]
+    runs[0].config = runs[0].config.replace(readings=True)
+    assert "--by readings" in " ".join(mixed_machines(frame(*runs), [], ["seconds"]))
+    assert mixed_machines(frame(*runs), ["readings"], ["seconds"]) == []
+    assert mixed_machines(frame(*runs), [], ["seconds_per_batch"]) == []
+
+
 def test_plot_writes_one_picture_and_names_it(store, cli, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert cli("plot", store, "accuracy") == (0, "accuracy.png\n", "")

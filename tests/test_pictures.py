@@ -99,6 +99,35 @@ def test_the_means_of_the_differences_are_where_compare_puts_them():
         assert bar.get_xdata() == pytest.approx([max(low, -limit), min(high, limit)])
 
 
+def test_the_interval_over_several_streams_is_the_wider_one():
+    """Differences that are equal on two streams: with the seed as cluster, the second stream adds nothing."""
+    records = records_of(("CBR", "ER"), seeds=(0, 1, 2))
+    runs = frame(*records, *(of_memory(replace(record), 20) for record in records))
+    row = ucl.compare(runs, "label=ER", "label=CBR", "A").iloc[-1]
+    ax = ucl.plot(runs, "differences", "label=CBR").axes[0]
+    *_, bar = (line.get_xdata() for line in ax.lines if line.get_color() == plots.color("ER") and line.get_lw() == 1.4)
+    assert row["low_by_seed"] < row["low"] and row["high_by_seed"] > row["high"]
+    limit = ax.get_xlim()[1] - 2
+    assert bar == pytest.approx([max(row["low_by_seed"], -limit), min(row["high_by_seed"], limit)])
+
+
+def test_versions_of_a_user_object_are_not_one_row():
+    own, others = records_of(("mine:score top",), range(4)), records_of(("CBR", "ER"), range(4))
+    for record in own:
+        record.environment["source"] = "aa" if record.config.seed < 2 else "bb"
+    with pytest.warns(UserWarning, match="source"):
+        words = words_in(ucl.plot(frame(*own, *others), "differences", "label=CBR"))
+    assert "ER, n=4" in words and not any("mine" in word for word in words)
+
+
+def test_a_row_without_forgetting_has_its_name():
+    records = records_of(("CBR", "ER", "BI bottom"))
+    for record in records:
+        record.accuracy[1, 0] = np.nan
+        record.config = record.config.replace(evaluate_tasks="current")
+    assert {"ER, n=2", "BI bottom, n=2"} <= words_in(ucl.plot(frame(*records), "differences", "label=CBR"))
+
+
 def test_differences_leave_out_streams_without_a_pair_and_a_mean_over_one_stream():
     """Streams with one pair do not count in the mean over all streams, as the variance of a single pair is unknown."""
     records = records_of(("CBR", "ER"))

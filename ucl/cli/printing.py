@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ucl.config import FURTHER_TESTS
 from ucl.errors import InputError
 from ucl.fields import as_text
 from ucl.machine.terminal import duration, text_table
@@ -39,12 +40,12 @@ def averages(table: pd.DataFrame, by: Sequence[str], measures: Sequence[str]) ->
         by: columns that are always shown.
         measures: names of measures.
     """
-    from ucl.evidence.averages import is_time
+    from ucl.evidence.averages import NOTES, is_time
     from ucl.evidence.table_formats import texts
 
     numbers = ["n", *measures, *(f"{name}_std" for name in measures)]
     words = [name for name in table if name not in numbers]
-    always = {*by, "label", "arithmetic", "left_out"}
+    always = {*by, "label", *NOTES}
     shared = [name for name in words if name not in always and table[name].nunique(dropna=False) == 1]
     columns = {name: table[name].map(_word) for name in words if name not in shared}
     n_words = len(columns)
@@ -62,17 +63,19 @@ def averages(table: pd.DataFrame, by: Sequence[str], measures: Sequence[str]) ->
     return "\n".join(lines)
 
 
-def mixed_machines(records: pd.DataFrame, by: Sequence[str]) -> list[str]:
-    """A line for each property of the machine in which the records differ and that is not in `by`.
+def mixed_machines(records: pd.DataFrame, by: Sequence[str], measures: Sequence[str] = ()) -> list[str]:
+    """A line for each property in which the records differ, on which their times depend, and that is not in `by`.
 
-    Times depend on it.
+    These are properties of the machine and, if "seconds" is in `measures`, the further tests, which it includes.
     """
-    several = [name for name in ("device", "processor", "threads") if records[name].nunique() > 1 and name not in by]
+    names = ["device", "processor", "threads", *(FURTHER_TESTS if "seconds" in measures else ())]
+    several = [name for name in names if records[name].nunique() > 1 and name not in by]
     return [f"times are of several values of {name}; --by {name} separates them" for name in several]
 
 
 def differences(table: pd.DataFrame) -> str:
     """The table of `ucl.compare` as text, with notes below."""
+    from ucl.evidence.averages import NOTES
     from ucl.evidence.table_formats import interval, number, with_interval
 
     head = ["data set", "memory", "measure", "n", "first", "second", "difference [95 %]", "detectable"]
@@ -83,7 +86,7 @@ def differences(table: pd.DataFrame) -> str:
         numbers = [number(row["of_label"]), number(row["of_comparator"]), change, number(row["detectable"])]
         rows.append([*words, *numbers])
         stream = f"{words[0]} {words[1]}".strip()
-        notes += [f"{stream}, {name}: {row[name]}" for name in ("left_out", "arithmetic") if row.get(name)]
+        notes += [f"{stream}, {name}: {row[name]}" for name in NOTES if row.get(name)]
         if row["streams"] > 1 and (by_seed := interval(row["low_by_seed"], row["high_by_seed"])):
             notes.append(f"{stream}, {row['metric']}: {by_seed} with the seed as cluster")
     lines = [

@@ -174,7 +174,7 @@ def results(options: argparse.Namespace) -> int:
     files = [tables.save(table, options.output)] if options.output else []  # before any output, which may fail
     lines = [printing.averages(table, options.by, measures)]
     if any(map(averages.is_time, measures)):
-        lines += printing.mixed_machines(records, options.by)
+        lines += printing.mixed_machines(records, options.by, measures)
     print(*lines, *map(as_text, files), sep="\n")
     return 0
 

@@ -23,8 +23,9 @@ _SECONDS = ("seconds", "seconds_per_batch")
 NAMES = (*MEASURE_NAMES, *_SECONDS)
 """What can be averaged: the measures of a record, by name or column, and its times."""
 _VERSIONS = {"data": "fingerprint", "source": "source"}
-NOTES = ("arithmetic", "left_out")
-"""What the scores of the runs were computed in, if in several arithmetics, and which runs failed; otherwise ""."""
+NOTES = ("arithmetic", "evaluate_every", "left_out")
+"""The arithmetics of the scores and the `Config.evaluate_every` of anytime and worst_case, if several; failed runs."""
+_BETWEEN_TASKS = {COLUMNS["anytime"], COLUMNS["worst_case"]}
 
 
 def results(
@@ -50,8 +51,9 @@ def results(
         default these are A and F, then only the means of learning, best, retained, last, average, last_share and
         seconds, and of backward, anytime and worst_case if a run was also tested between task ends. Further columns are
         present only if needed: data (fingerprint of the images) if one data set has several, source (hash of the
-        user objects) if it distinguishes rows, arithmetic (of the scoring passes) if runs of one row had several, and
-        left_out (such as "1 diverged") if runs failed.
+        user objects) if it distinguishes rows, arithmetic (of the scoring passes) if runs of one row had several,
+        evaluate_every if anytime or worst_case of one row are of several, and left_out (such as "1 diverged") if runs
+        failed.
 
     Raises:
         InputError: `records` are not records, or a name is unknown.
@@ -109,13 +111,22 @@ def averaged(runs: pd.DataFrame, measures: Sequence[str] = METRICS) -> dict[str,
         values = (1 if is_time(name) else 100) * sound[COLUMNS.get(name, name)].to_numpy(float)
         row[name] = values.mean() if len(sound) else np.nan
         row[f"{name}_std"] = values.std(ddof=1) if len(sound) > 1 else np.nan
-    return row | {"arithmetic": arithmetic(sound["record"]), "left_out": failures(runs["record"])}
+    notes = arithmetic(sound["record"]), evaluation_intervals(sound["record"], measures), failures(runs["record"])
+    return row | dict(zip(NOTES, notes, strict=True))
 
 
 def arithmetic(records: Iterable[Record]) -> str:
     """The arithmetics of the scoring passes, such as "bfloat16 and float32"; "" if there are fewer than two."""
     distinct = sorted({record.arithmetic for record in records} - {""})
     return " and ".join(distinct) if len(distinct) > 1 else ""
+
+
+def evaluation_intervals(records: Iterable[Record], measures: Iterable[str]) -> str:
+    """The values of evaluate_every, such as "5 and 10"; "" if fewer than two, or if no measure depends on them."""
+    if _BETWEEN_TASKS.isdisjoint(COLUMNS.get(name, name) for name in measures):
+        return ""
+    distinct = sorted({record.config.evaluate_every for record in records} - {0})
+    return " and ".join(map(str, distinct)) if len(distinct) > 1 else ""
 
 
 def without_empty_notes(table: pd.DataFrame) -> pd.DataFrame:

@@ -10,13 +10,14 @@ import pandas as pd
 from ucl.config import FURTHER_TESTS
 from ucl.errors import InputError, one_of
 from ucl.evidence import filters, paper
-from ucl.evidence.averages import arithmetic, without_empty_notes
+from ucl.evidence.averages import arithmetic, evaluation_intervals, without_empty_notes
 from ucl.evidence.effects import ALL_STREAMS, estimable, on_streams, streams_of, summary
 from ucl.records import COLUMNS, Record, as_table, failures
 from ucl.records.measures import NAMES
 from ucl.records.runs import in_words, latest, listed, varying
 
 _KEYS = ["dataset", "images", "memory_size", "seed"]
+_NOT_OF_THE_METHOD = {*paper.STREAM, *FURTHER_TESTS, "fingerprint"}
 
 
 def compare(
@@ -41,8 +42,9 @@ def compare(
         streams, n (pairs), of_label and of_comparator (their means over the pairs), mean (of the differences), low and
         high (95 % interval by Student's t, stratified by stream; NaN for a single pair), low_by_seed and high_by_seed
         (with the seed as cluster, as streams that share seeds or images are not independent) and detectable (the
-        true difference that a two-sided test at 5 % finds with 80 % power), in percentage points. Two columns are
-        present only if needed: left_out (what does not count) and arithmetic (of the scoring passes, if several).
+        true difference that a two-sided test at 5 % finds with 80 % power, by the wider one of both intervals), in
+        percentage points. Columns that are present only if needed: left_out (what does not count), arithmetic (of the
+        scoring passes, if several) and evaluate_every (of anytime and worst_case, if several).
 
     Raises:
         InputError: `records` are not records, a filter or a measure cannot be used, a filter selects no run or
@@ -74,7 +76,7 @@ def one_method(records: pd.DataFrame, text: str, name: str) -> pd.DataFrame:
         name: of the argument that holds the filter, for messages.
     """
     runs = latest(filters.where(records, text, name=name))
-    if differing := varying(runs["record"], {*paper.STREAM, *FURTHER_TESTS, "fingerprint"}):
+    if differing := varying(runs["record"], _NOT_OF_THE_METHOD):
         field, values = next(iter(differing.items()))
         advice = f'add a condition, such as "{text} {field}={listed(values[:1])}", or settings= (only defaults)'
         raise InputError(name, text, f"selects several methods, which differ in {in_words(differing)}; {advice}")
@@ -144,8 +146,9 @@ def _row(
         "high": estimate["high_by_stream"],
         "low_by_seed": estimate["low_by_seed"],
         "high_by_seed": estimate["high_by_seed"],
-        "detectable": estimate["detectable_by_stream"],
+        "detectable": estimate["detectable"],
         "arithmetic": arithmetic([*counted["record"], *counted["record_other"]]),
+        "evaluate_every": evaluation_intervals([*counted["record"], *counted["record_other"]], [measure]),
         "left_out": ", ".join(filter(None, left_out)),
     }
 
@@ -156,8 +159,11 @@ def _measured(runs: pd.DataFrame, measures: Sequence[str], free: set[str], name:
     The memory size is 0 for methods without a memory, and if the memory size may differ within a pair.
 
     Raises:
-        InputError: two runs have equal keys, because they differ in a field that may differ within a pair.
+        InputError: the runs are of several methods or versions of user objects, or two runs have equal keys, because
+            they differ in a field that may differ within a pair.
     """
+    if differing := varying(runs["record"], _NOT_OF_THE_METHOD):
+        raise InputError("", None, f"{name}: its runs differ in {in_words(differing)}; choose one value of each")
     table = pd.DataFrame({measure: 100 * runs[COLUMNS.get(measure, measure)].astype(float) for measure in measures})
     table = table.assign(record=runs["record"], images=runs["fingerprint"], seed=runs["seed"], memory_size=0)
     table["dataset"] = [paper.stream_of(record.config, free) for record in runs["record"]]

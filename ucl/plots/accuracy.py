@@ -164,8 +164,7 @@ def class_recall(records: Records) -> Figure:
     ordered = "in the order of the stream" + (", largest first" if by_size else "") if shared else ""
     ax.set(xlabel="recall at the end of the stream [%]", ylabel=f"classes {ordered}".strip(), xlim=(0, 102))
     ax.set_ylim(len(order) - 0.5, -0.5)
-    if n_images := first.data.get("training_images"):
-        ax.set_title(f"{plain(first.config.dataset_name)}: {n_images:,} training images")
+    ax.set_title(plain(first.config.dataset_name))
     handles = [plt.Line2D([], [], color=color(label), marker="o") for label in names]
     legend(figure, handles, list(names.values()))
     return figure

@@ -50,6 +50,8 @@ def means_with_intervals(table: pd.DataFrame, panels: Mapping[str, str]) -> Figu
     ax_of = dict(zip(panels, axes, strict=True))
     beside, y, ticks, streams = ("axes fraction", "data"), 0.0, [], []
     table = table.assign(text=texts, name=names)
+    # Each row is named once: it may have no mean in the last panel.
+    table["is_named"] = ~table.duplicated(["dataset", "memory_size", "name", "setting"], keep="last")
     for stream, group in table.groupby(["dataset", "memory_size"], sort=False, dropna=False):
         streams.append(stream_name(*stream))
         indices = group.groupby(["name", "setting"], sort=False).ngroup()
@@ -66,8 +68,8 @@ def means_with_intervals(table: pd.DataFrame, panels: Mapping[str, str]) -> Figu
             ax.plot(row["mean"], row_y, marker, color=shade, mfc=shade if filled else "white", ms=4.5, zorder=3)
             if pd.notna(row.get("published")):
                 ax.plot(row["published"], row_y, **PAPER, zorder=4)
-            if ax is axes[-1]:
-                ax.annotate(row["text"], (1.03, row_y), xycoords=beside, va="center", fontsize=_SMALL)
+            if row["is_named"]:
+                axes[-1].annotate(row["text"], (1.03, row_y), xycoords=beside, va="center", fontsize=_SMALL)
         ticks.append(y + (height - 1) / 2)
         y += height + 0.8
         for ax in axes:

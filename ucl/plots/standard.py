@@ -68,6 +68,8 @@ def _differences(records: pd.DataFrame, against: str) -> Figure:
     for name, problem in problems.items():
         warnings.warn(f"{name} is not drawn: {problem.reason}", stacklevel=2)
     table = pd.concat(effects)
+    # The wider interval, as streams that share seeds or images are not independent.
+    table["low"], table["high"] = table[["low", "low_by_seed"]].min(axis=1), table[["high", "high_by_seed"]].max(axis=1)
     # Streams without a pair of sound runs have no row, nor has a mean over a single stream.
     table = table[(table["n"] > 0) & ~((table["dataset"] == ALL_STREAMS) & (table["streams"] == 1))]
     last = table["dataset"] == ALL_STREAMS
