@@ -457,6 +457,14 @@ def test_one_logit_that_is_not_finite_is_a_network_that_has_diverged(monkeypatch
     assert not scores.isfinite().any()
 
 
+def test_a_users_score_that_is_not_finite_where_a_class_is_masked_is_refused(monkeypatch):
+    score, logits_PNC = users_scorer(lambda logits: logits.var(0).mean(-1)), torch.zeros(12, 3, 5)
+    logits_PNC[..., 4] = -math.inf
+    monkeypatch.setattr(score.passes, "logits", lambda *_: logits_PNC)
+    with pytest.raises(InputError):
+        score(SETTLED(), [pictures(3)])
+
+
 def test_the_control_is_uniform():
     with torch.random.fork_rng([]):
         torch.manual_seed(0)

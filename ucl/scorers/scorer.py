@@ -90,8 +90,9 @@ class Scorer:
         if self.passes.batchnorm == "train" and model.has_running_statistics:
             names |= {"logits_PNC"}  # The passes change the statistics that tests read, whatever the score is.
         inputs = self._inputs(names, model, candidates, positions, labels)
-        # Before the call, as a user's score may write into its inputs. Only a user's score waits for the GPU.
-        has_diverged = bool(self.path) and not all(value.isfinite().all() for value in inputs.values())
+        # Before the call, as a user's score may write into its inputs. Only a user's score waits for the GPU. A network
+        # that masks classes by -inf has not diverged.
+        has_diverged = bool(self.path) and any((v.isnan() | v.isposinf()).any() for v in inputs.values())
         scores_N = user_objects.call("score", self.path, self._by_name, inputs)
         sizes, device = [len(images) for images in candidates], candidates[0].device
         is_real = isinstance(scores_N, Tensor) and not scores_N.is_complex()
