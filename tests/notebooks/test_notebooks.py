@@ -116,7 +116,7 @@ def test_a_notebook_is_committed_clean(path):
     assert raw["metadata"]["kernelspec"]["name"] == "python3"
     for cell in raw["cells"]:
         assert set(cell["metadata"]) <= {"tags"} or colab.is_setup(cell)
-        if cell["cell_type"] == "code" and (path not in WITH_OUTPUTS or colab.TAG in cell["metadata"].get("tags", [])):
+        if cell["cell_type"] == "code" and (path not in WITH_OUTPUTS or colab.is_setup(cell)):
             assert cell["outputs"] == [] and cell["execution_count"] is None
     assert len({cell["id"] for cell in raw["cells"]}) == len(raw["cells"])
 
@@ -126,7 +126,7 @@ def test_a_lesson_is_committed_with_the_outputs_of_its_code(path):
     """`make figures` writes them. They are in order, fresh and small, and name no folder of a machine."""
     raw = nbformat.read(path, as_version=4)
     code = [cell for cell in raw["cells"] if cell["cell_type"] == "code"]
-    code = [cell for cell in code if colab.TAG not in cell["metadata"].get("tags", [])]
+    code = [cell for cell in code if not colab.is_setup(cell)]
     assert raw["metadata"].get("outputs_of") == code_hash(raw), "make figures"
     assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1))
     assert path.stat().st_size < 300_000
@@ -145,7 +145,7 @@ def test_a_lesson_is_committed_with_the_outputs_of_its_code(path):
 def test_a_notebook_is_prose_and_short_code(path):
     """It begins with prose and defines nothing; a lesson goes in small steps, has an assert, and ends with a recap."""
     notebook = nbformat.read(path, as_version=4)
-    cells = [cell for cell in notebook.cells if colab.TAG not in cell.metadata.get("tags", [])]
+    cells = [cell for cell in notebook.cells if not colab.is_setup(cell)]
     assert 3 <= len(cells) <= 34
     assert cells[0].cell_type == "markdown" and cells[0].source.startswith("# ")
     assert all(cell.source.strip() for cell in cells)

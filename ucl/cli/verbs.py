@@ -16,7 +16,7 @@ import ucl
 from ucl.cli import printing, texts
 from ucl.cli.printing import as_typed, refuse
 from ucl.config import Config
-from ucl.errors import MOST_AT_ONCE, InputError, one_of, whole_number
+from ucl.errors import MOST_AT_ONCE, InputError, whole_number
 from ucl.evidence.paper import GRIDS
 from ucl.fields import as_text, known_fields
 from ucl.machine.files import check_writable
@@ -96,7 +96,6 @@ def _grid(options: argparse.Namespace) -> list[Config]:
         raise InputError("set", "seed", "seeds have their own flag, --seeds")
     configs = []
     for table in options.table:
-        one_of("table", table, GRIDS, "table (a file goes by --config)")
         configs += ucl.paper.grid(table, seeds=options.seeds or range(3), **fields)
     for file in options.config:
         runs = grid(file)

@@ -117,15 +117,19 @@ def averaged(runs: pd.DataFrame, measures: Sequence[str] = METRICS) -> dict[str,
 
 def arithmetic(records: Iterable[Record]) -> str:
     """The arithmetics of the scoring passes, such as "bfloat16 and float32"; "" if there are fewer than two."""
-    distinct = sorted({record.arithmetic for record in records} - {""})
-    return " and ".join(distinct) if len(distinct) > 1 else ""
+    return _several(record.arithmetic for record in records)
 
 
 def evaluation_intervals(records: Iterable[Record], measures: Iterable[str]) -> str:
     """The values of evaluate_every, such as "5 and 10"; "" if fewer than two, or if no measure depends on them."""
     if _BETWEEN_TASKS.isdisjoint(COLUMNS.get(name, name) for name in measures):
         return ""
-    distinct = sorted({record.config.evaluate_every for record in records} - {0})
+    return _several(record.config.evaluate_every for record in records)
+
+
+def _several(values: Iterable[Any]) -> str:
+    """The distinct values, without empty ones; "" if there are fewer than two."""
+    distinct = sorted({*filter(None, values)})
     return " and ".join(map(str, distinct)) if len(distinct) > 1 else ""
 
 

@@ -147,7 +147,7 @@ def grid(table: str, seeds: Iterable[int] = range(3), **fields: Any) -> list[Con
     Raises:
         InputError: the table is unknown, or a field is unknown, out of range or decided by the table.
     """
-    one_of("table", table, GRIDS)
+    one_of("table", table, GRIDS, "table (a file with your own runs goes by --config, or ucl.grid)")
     for name, value in fields.items():
         if name in (*DECIDED, "seed"):
             raise InputError(name, value, f"{table} decides it; build other runs with Config")

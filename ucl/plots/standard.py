@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from ucl.catalogue import PICTURES, method_order
 from ucl.errors import InputError, one_of
 from ucl.evidence import paired, paper
-from ucl.evidence.effects import ALL_STREAMS
+from ucl.evidence.effects import ALL_STREAMS, with_the_wider
 from ucl.plots.effects import forest
 from ucl.records import Record, as_table
 from ucl.records.runs import latest
@@ -67,9 +67,7 @@ def _differences(records: pd.DataFrame, against: str) -> Figure:
         raise next(iter(problems.values()), InputError("against", against, "there is no run of another method"))
     for name, problem in problems.items():
         warnings.warn(f"{name} is not drawn: {problem.reason}", stacklevel=2)
-    table = pd.concat(effects)
-    # The wider interval, as streams that share seeds or images are not independent.
-    table["low"], table["high"] = table[["low", "low_by_seed"]].min(axis=1), table[["high", "high_by_seed"]].max(axis=1)
+    table = with_the_wider(pd.concat(effects))
     # Streams without a pair of sound runs have no row, nor has a mean over a single stream.
     table = table[(table["n"] > 0) & ~((table["dataset"] == ALL_STREAMS) & (table["streams"] == 1))]
     last = table["dataset"] == ALL_STREAMS

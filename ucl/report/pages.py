@@ -15,6 +15,7 @@ import pandas as pd
 
 from ucl import plots
 from ucl.evidence import hypotheses, leaderboard
+from ucl.evidence.effects import with_the_wider
 from ucl.evidence.run_measures import by_reading
 from ucl.evidence.table_formats import markdown
 from ucl.records import load_records
@@ -64,9 +65,9 @@ def tables(
 
     compared = full["comparisons"]
     by_name = {name: compared[compared["table"] == name] for name in comparisons.GROUPS}
-    judged = results.with_the_wider_interval(full["hypotheses"])
+    judged = with_the_wider(full["hypotheses"])
     is_decisive = judged["hypothesis"].str.startswith("D")
-    decisive, planned = judged[is_decisive], judged[~is_decisive]
+    of_runs, planned = judged[is_decisive].query("reading == 'running'"), judged[~is_decisive]
     standings = leaderboard.standings(records, csv("leaderboard_costs"))
     return {
         **{name: comparisons.for_readers(table) for name, table in by_name.items()},
@@ -74,10 +75,8 @@ def tables(
         "facts": results.facts(measured, full["coverage"], full["effects"]),
         "coverage": results.coverage_by_dataset(full["coverage"]),
         "as_in_the_paper": results.as_in_the_paper(full["means"]),
-        "decisive": results.decisive(decisive.query("reading == 'running' and other_memory != 'CBR'")),
-        "decisive_reported": results.decisive(decisive.query("reading == 'running' and other_memory == 'CBR'")).drop(
-            columns="verdict"
-        ),
+        "decisive": results.decisive(of_runs.query("other_memory != 'CBR'")),
+        "decisive_reported": results.decisive(of_runs.query("other_memory == 'CBR'")).drop(columns="verdict"),
         "hypotheses": results.hypotheses(planned.query("expected != ''")),
         "hypotheses_reported": results.hypotheses(planned.query("expected == ''")).drop(
             columns=["expected", "verdict"]
@@ -120,7 +119,7 @@ def write(checkout: Path) -> dict[str, pd.DataFrame]:
         plots.save(plots.effects.forest(of_one), folder / name)
     plots.save(plots.readings.tested_again(networks), folder / "finding")
     plots.save(plots.effects.leaderboard(full["leaderboard"]), folder / "leaderboard")
-    plots.save(plots.effects.decisive(results.with_the_wider_interval(full["hypotheses"])), folder / "decisive")
+    plots.save(plots.effects.decisive(with_the_wider(full["hypotheses"])), folder / "decisive")
     tables_by_name = tables(records, measured, networks, full, folder)
     for page in (checkout / "README.md", folder / "RESULTS.md", folder / "APPENDIX.md"):
         page.write_text(with_tables(page.read_text(encoding="utf-8"), tables_by_name), encoding="utf-8")

@@ -281,14 +281,8 @@ def claims(counts: pd.DataFrame) -> pd.DataFrame:
     return shown.sort_values(["claim", "settings"]).rename(columns=heads)
 
 
-def with_the_wider_interval(judged: pd.DataFrame) -> pd.DataFrame:
-    """Rows of `ucl.evidence.hypotheses.judged` whose low and high are those of the wider one of both intervals."""
-    low, high = judged[["low", "low_by_seed"]].min(axis=1), judged[["high", "high_by_seed"]].max(axis=1)
-    return judged.assign(low=low, high=high)
-
-
 def hypotheses(judged: pd.DataFrame) -> pd.DataFrame:
-    """The comparisons over all streams, and on how many the interval excludes 0; see `with_the_wider_interval`."""
+    """The comparisons over all streams, and on how many the interval excludes 0."""
     names = ["hypothesis", "memory", "other_memory", "reading", "other_reading", "metric"]
     single = judged[judged["dataset"] != ALL_STREAMS].groupby(names)["excludes_0"].agg(["sum", "size"])
     overall = judged[judged["dataset"] == ALL_STREAMS].join(single, on=names)
@@ -311,7 +305,7 @@ def hypotheses(judged: pd.DataFrame) -> pd.DataFrame:
 
 
 def decisive(judged: pd.DataFrame) -> pd.DataFrame:
-    """Differences of the decisive experiment, a row per stream and one over all; see `with_the_wider_interval`."""
+    """Differences of the decisive experiment, a row per stream and one over all."""
     cell = ["hypothesis", "memory", "other_memory", "reading", "dataset", "memory_size"]
     rows = []
     for _, group in judged.groupby(cell, sort=False, dropna=False):
