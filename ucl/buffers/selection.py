@@ -62,8 +62,8 @@ def quotas(available: Mapping[int, int], size: int) -> dict[int, int]:
     """How many samples of each class a memory keeps: equal shares, and the memory stays full.
 
     A class with fewer samples than an equal share keeps all of them; the other classes share the rest of the memory
-    equally. If the rest is not divisible, the first of these classes get one more each.
-    With fewer slots than classes, these are the only ones that keep a sample.
+    equally. If the rest is not divisible, the first of these classes get one more each; with fewer slots than classes,
+    only these keep a sample.
 
     Args:
         available: number of available samples of each class. Its order decides which classes are the first: in an

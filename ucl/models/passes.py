@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeGuard
 
 import torch
 import torch.nn.functional as F
@@ -32,14 +33,14 @@ def in_evaluation_mode(
             of the layers which torch.autocast selects.
         dropout: whether dropout stays active.
     """
-    if type(model) is SlimResNet18 and type(model.bn1) is BatchNorm2d:
+    if _has_fast_passes(model):
         return FoldedNetwork(model, dtype, dropout)
     return PlainPasses(model, dtype, dropout)
 
 
 def in_training_mode(model: Network, dtype: torch.dtype = torch.float32) -> TrainingModeNetwork | PlainTrainingPasses:
     """The passes of a network in training mode, which update its running statistics; see `in_evaluation_mode`."""
-    if type(model) is SlimResNet18 and type(model.bn1) is BatchNorm2d:
+    if _has_fast_passes(model):
         return TrainingModeNetwork(model, dtype)
     return PlainTrainingPasses(model, dtype)
 
@@ -61,6 +62,11 @@ def features_of(model: Network, images_NCHW: Tensor) -> Tensor:
         InputError: a user's network has no such layer.
     """
     return in_evaluation_mode(model).features_and_logits(model.normalize(images_NCHW))[0]
+
+
+def _has_fast_passes(model: Network) -> TypeGuard[SlimResNet18]:
+    """Whether the fast passes compute what the network does: a subclass may compute something else."""
+    return type(model) is SlimResNet18 and type(model.bn1) is BatchNorm2d
 
 
 class PlainPasses:
