@@ -76,7 +76,7 @@ def mixed_machines(records: pd.DataFrame, by: Sequence[str], measures: Sequence[
 def differences(table: pd.DataFrame) -> str:
     """The table of `ucl.compare` as text, with notes below."""
     from ucl.evidence.averages import NOTES
-    from ucl.evidence.table_formats import interval, number, with_interval
+    from ucl.evidence.table_formats import number, with_interval
 
     head = ["data set", "memory", "measure", "n", "first", "second", "difference [95 %]", "detectable"]
     rows, notes = [], []
@@ -87,8 +87,6 @@ def differences(table: pd.DataFrame) -> str:
         rows.append([*words, *numbers])
         stream = f"{words[0]} {words[1]}".strip()
         notes += [f"{stream}, {name}: {row[name]}" for name in NOTES if row.get(name)]
-        if row["streams"] > 1 and (by_seed := interval(row["low_by_seed"], row["high_by_seed"])):
-            notes.append(f"{stream}, {row['metric']}: {by_seed} with the seed as cluster")
     lines = [
         as_text(f"first: {table['label'].iloc[0]}"),
         as_text(f"second: {table['comparator'].iloc[0]}"),

@@ -11,7 +11,7 @@ from ucl.config import FURTHER_TESTS
 from ucl.errors import InputError, one_of
 from ucl.evidence import filters, paper
 from ucl.evidence.averages import arithmetic, evaluation_intervals, without_empty_notes
-from ucl.evidence.effects import ALL_STREAMS, estimable, on_streams, streams_of, summary
+from ucl.evidence.effects import ALL_STREAMS, NUMBERS, estimable, on_streams, streams_of, summary
 from ucl.records import COLUMNS, Record, as_table, failures
 from ucl.records.measures import NAMES
 from ucl.records.runs import in_words, latest, listed, varying
@@ -39,12 +39,12 @@ def compare(
         One row per stream and measure. With several streams, one more row per measure over all of them with equal
         weights, without streams with a single pair unless all have one. Columns dataset (with what else differs from
         the stream's defaults), memory_size (<NA> without one), label and comparator (the methods' names), metric,
-        streams, n (pairs), of_label and of_comparator (their means over the pairs), mean (of the differences), low and
-        high (95 % interval by Student's t, stratified by stream; NaN for a single pair), low_by_seed and high_by_seed
-        (with the seed as cluster, as streams that share seeds or images are not independent) and detectable (the
-        true difference that a two-sided test at 5 % finds with 80 % power, by the wider one of both intervals), in
-        percentage points. Columns that are present only if needed: left_out (what does not count), arithmetic (of the
-        scoring passes, if several) and evaluate_every (of anytime and worst_case, if several).
+        streams, of_label and of_comparator (their means over the pairs), n (pairs), mean (of the differences), low and
+        high (95 % interval by Student's t, over several streams the wider one of two, see
+        `ucl.evidence.effects.summary`; NaN for a single pair) and detectable (the true difference that a two-sided
+        test at 5 % finds with 80 % power), in percentage points. Columns that are present only if needed: left_out
+        (what does not count), arithmetic (of the scoring passes, if several) and evaluate_every (of anytime and
+        worst_case, if several).
 
     Raises:
         InputError: `records` are not records, a filter or a measure cannot be used, a filter selects no run or
@@ -138,15 +138,9 @@ def _row(
     left_out += [f"{reason}: {n}" for reason, n in dropped.items() if n]
     return {
         "streams": by_stream.ngroups,
-        "n": estimate["n"],
         "of_label": by_stream[measure].mean().mean(),
         "of_comparator": by_stream[f"{measure}_other"].mean().mean(),
-        "mean": estimate["mean"],
-        "low": estimate["low_by_stream"],
-        "high": estimate["high_by_stream"],
-        "low_by_seed": estimate["low_by_seed"],
-        "high_by_seed": estimate["high_by_seed"],
-        "detectable": estimate["detectable"],
+        **{name: estimate[name] for name in NUMBERS},
         "arithmetic": arithmetic([*counted["record"], *counted["record_other"]]),
         "evaluate_every": evaluation_intervals([*counted["record"], *counted["record_other"]], [measure]),
         "left_out": ", ".join(filter(None, left_out)),

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from ucl.catalogue import PICTURES, method_order
 from ucl.errors import InputError, one_of
 from ucl.evidence import paired, paper
-from ucl.evidence.effects import ALL_STREAMS, with_the_wider
+from ucl.evidence.effects import ALL_STREAMS
 from ucl.plots.effects import forest
 from ucl.records import Record, as_table
 from ucl.records.runs import latest
@@ -67,7 +67,7 @@ def _differences(records: pd.DataFrame, against: str) -> Figure:
         raise next(iter(problems.values()), InputError("against", against, "there is no run of another method"))
     for name, problem in problems.items():
         warnings.warn(f"{name} is not drawn: {problem.reason}", stacklevel=2)
-    table = with_the_wider(pd.concat(effects))
+    table = pd.concat(effects)
     # Streams without a pair of sound runs have no row, nor has a mean over a single stream.
     table = table[(table["n"] > 0) & ~((table["dataset"] == ALL_STREAMS) & (table["streams"] == 1))]
     last = table["dataset"] == ALL_STREAMS
