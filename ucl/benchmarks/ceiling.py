@@ -1,13 +1,12 @@
-"""Timing, and the highest throughput of a machine: forward passes alone."""
+"""Timing by part, and the highest throughput of a machine: forward passes alone."""
 
 from __future__ import annotations
 
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import torch
@@ -49,20 +48,6 @@ class Stopwatch:
         return event
 
 
-def median_ms(device: torch.device, repeats: int, work: Mapping[Any, Callable[[], object]]) -> dict[Any, float]:
-    """The median milliseconds of some functions, called in turns `repeats` times after one round for warm-up."""
-    rounds = [[time_once(device, function) for function in work.values()] for _ in range(1 + repeats)]
-    return dict(zip(work, map(statistics.median, zip(*rounds[1:])), strict=True))
-
-
-def time_once(device: torch.device, function: Callable[[], object]) -> float:
-    """The milliseconds of one call."""
-    watch = Stopwatch(device)
-    with watch("call"):
-        function()
-    return watch.read()["call"]
-
-
 class BareForward:
     """The upper bound of the throughput: forward passes of the folded network alone, on images already in its dtype.
 
@@ -80,13 +65,14 @@ class BareForward:
 
     def images_per_s(self, chunk: int) -> float:
         """Throughput in images per second of one pass over all images, `chunk` at a time."""
-        return 1000 * len(self._x_NCHW) / time_once(self._device, partial(self._forward, chunk))
+        watch = Stopwatch(self._device)
+        with watch("pass"):
+            for x_NCHW in self._x_NCHW.split(chunk):
+                self._network.one_pass(x_NCHW)
+        return 1000 * len(self._x_NCHW) / watch.read()["pass"]
 
     def best_chunk(self, repeats: int) -> int:
-        """The fastest chunk size, by medians; the sizes are timed in turns."""
-        times = median_ms(self._device, repeats, {size: partial(self._forward, size) for size in self._sizes})
-        return min(self._sizes, key=times.__getitem__)
-
-    def _forward(self, chunk: int) -> None:
-        for x_NCHW in self._x_NCHW.split(chunk):
-            self._network.one_pass(x_NCHW)
+        """The fastest chunk size, by medians; the sizes are timed in turns, after one round for warm-up."""
+        rounds = [[self.images_per_s(size) for size in self._sizes] for _ in range(1 + repeats)]
+        medians = map(statistics.median, zip(*rounds[1:], strict=True))
+        return max(zip(medians, self._sizes, strict=True))[1]

@@ -105,5 +105,4 @@ in MedMNIST's layout or to a folder of class folders, or your own function as pa
 BENCHMARK_EXAMPLES = """examples:
   ucl benchmark                                        all methods of the paper, on noise
   ucl benchmark --methods ER BI 'BI refresh=2' 'BI scoring_batchnorm=train' --memory-sizes 500
-  ucl benchmark --dataset cifar10-lt --memory-sizes 200 --methods BI 'BI refresh=2' --jobs 1 16
-                                                       also whole runs, 1 and 16 at a time: runs per hour"""
+  ucl benchmark --dataset cifar10-lt --memory-sizes 200"""

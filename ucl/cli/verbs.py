@@ -16,7 +16,7 @@ import ucl
 from ucl.cli import printing, texts
 from ucl.cli.printing import as_typed, refuse
 from ucl.config import Config
-from ucl.errors import MOST_AT_ONCE, InputError, whole_number
+from ucl.errors import InputError
 from ucl.evidence.paper import GRIDS
 from ucl.fields import as_text, known_fields
 from ucl.machine.files import check_writable
@@ -229,40 +229,16 @@ def reproduce(options: argparse.Namespace) -> int:
 def benchmark(options: argparse.Namespace) -> int:
     """Measure the milliseconds per batch of each method, by part."""
     check_writable("output", Path(options.output).parent)  # before minutes of measurements
-    import torch
-
-    from ucl.benchmarks import measure, updates
-    from ucl.machine.hardware import resolve_device
-    from ucl.records.record import processor_of
+    from ucl.benchmarks import measure
     from ucl.report.costs import by_part
 
-    others = ("command", "verb", "output", "data", "jobs")
-    given = {name: value for name, value in vars(options).items() if name not in others}
-    for n in options.jobs:
-        whole_number("jobs", n, 1, MOST_AT_ONCE)
-    if options.jobs and "dataset" not in given:
-        raise InputError("dataset", None, "whole runs need images: give --dataset with --jobs")
-    table = measure.benchmark(**given, root=options.data)
-    files = [f"{options.output}.csv", f"{options.output}_updates.csv"]
-    table.to_csv(files[0], index=False, float_format="%.5g")
+    given = {k: v for k, v in vars(options).items() if k not in ("command", "verb", "output", "data")}
+    table, file = measure.benchmark(**given, root=options.data), f"{options.output}.csv"
+    table.to_csv(file, index=False, float_format="%.5g")
+    print(by_part(table).to_string(index=False, na_rep="", float_format="%.1f"))
     facts = table.iloc[0]
-    torch.set_num_threads(int(facts["threads"]))  # `measure.benchmark` has restored the number from before it.
-    times = updates.update_times(device=resolve_device(given.get("device", "auto")))
-    described = times.assign(processor=processor_of(facts.to_dict()), threads=facts["threads"])
-    described.to_csv(files[1], index=False, float_format="%.3g")
-    lines = [
-        by_part(table).to_string(index=False, na_rep="", float_format="%.1f"),
-        f"scoring in {facts['scoring_precision']}, threads: {facts['threads']}, load {facts['load']:g} at the start",
-        "memory update without scoring:",
-        times.round(2).to_string(index=False),
-    ]
-    if options.jobs:
-        settings = {name: value for name, value in given.items() if name not in ("repeats", "threads")}
-        runs = measure.runs_per_hour(options.jobs, root=options.data, **settings)
-        files.append(f"{options.output}_runs.csv")
-        runs.to_csv(files[2], index=False, float_format="%.5g")
-        lines += ["whole runs:", runs.loc[:, :"dataset"].round(1).to_string(index=False)]
-    print(*lines, *files, sep="\n")
+    print(f"scoring in {facts['scoring_precision']}, threads: {facts['threads']}, load {facts['load']:g} at the start")
+    print(file)
     return 0
 
 
