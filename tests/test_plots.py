@@ -464,14 +464,6 @@ def test_tiles_are_the_images_line_by_line_on_white():
         assert (picture[10:, 20:] == 255).all()
 
 
-def test_memory_samples_have_a_picture_of_images_per_title():
-    grey, few = pictures(7, channels=1), pictures(2)
-    figure = plots.memory_samples({"grey": grey, "few": few, "none": few[:0]}, columns=4)
-    assert [ax.get_title() for ax in figure.axes] == ["grey", "few", "none"]
-    for ax, images, lines in zip(figure.axes, (grey, few, few[:0]), (2, 1, 1), strict=True):
-        assert (ax.images[0].get_array() == tiles(images, 4, lines, 8)).all() and not ax.axison
-
-
 def test_scored_images_are_the_images_and_a_frame_marks_those_that_stay():
     images = pictures(5, channels=1)
     figure = plots.scored_images(

@@ -1,20 +1,121 @@
-"""Figures of paired differences."""
+"""Figures of paired differences: a panel per measure, and for each stream a row per method and setting."""
 
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Mapping
+from typing import Any
 
+import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from ucl.catalogue import method_order
 from ucl.evidence.hypotheses import MARGINS
 from ucl.evidence.leaderboard import AT_EQUAL_SECONDS, DATASET, MEMORY_SIZE, leaderboard_name
-from ucl.plots.rows import means_with_intervals
+from ucl.plots.style import WIDTH, color, legend, plain, styled, widest
+
+PAPER: dict[str, Any] = {"marker": "D", "color": "black", "mfc": "none", "ms": 4, "alpha": 0.7}  # the paper's value
+_MARKERS = {  # of settings, readings and comparators: the marker, and whether it is filled
+    "everything rescored": ("o", True),
+    "refresh=2": ("o", False),
+    "published settings": ("s", True),
+    "displaced": ("o", True),
+    "running": ("s", True),
+    "memory+stream": ("o", False),
+    "at equal updates": ("o", True),
+    "at equal seconds": ("o", False),
+}
+_REACH = 45.0  # points shown on either side of 0; a longer interval says only that n is too small
+_SMALL = 7.0  # points
+_SCREEN = 9.0  # inches: a figure that is higher does not fit a screen
+
+
+@styled
+def means_with_intervals(table: pd.DataFrame, panels: Mapping[str, str]) -> Figure:
+    """Means, 95 % intervals and the paper's values, in points; rows have the order of the table.
+
+    An arrow marks an interval that reaches beyond the panel.
+
+    Args:
+        table: a row per mean: columns panel, dataset, memory_size, label (of the method, for the colour), setting (for
+            the mark), n, mean, low and high. Optional columns: name (of the row, by default the label) and published
+            (the paper's value, or NaN).
+        panels: the text below each panel, by its name in the table.
+    """
+    names, reach = table.get("name", table["label"]), _reach_of(table)
+    texts = [textwrap.fill(f"{name}, n={n}", 32) for name, n in zip(names, table["n"], strict=True)]
+    lines = max((text.count("\n") + 1 for text in texts), default=1)
+    width = min(7.0, max(WIDTH, 5 + widest(texts, _SMALL)))
+    figure, axes = plt.subplots(1, len(panels), figsize=(width, 1), sharey=True)
+    ax_of = dict(zip(panels, axes, strict=True))
+    beside, y, ticks, streams = ("axes fraction", "data"), 0.0, [], []
+    table = table.assign(text=texts, name=names)
+    # Each row is named once: it may have no mean in the last panel.
+    table["is_named"] = ~table.duplicated(["dataset", "memory_size", "name", "setting"], keep="last")
+    for stream, group in table.groupby(["dataset", "memory_size"], sort=False, dropna=False):
+        streams.append(stream_name(*stream))
+        indices = group.groupby(["name", "setting"], sort=False).ngroup()
+        n_rows = indices.max() + 1
+        height = max(n_rows, len(streams[-1].splitlines()) / lines)  # a name needs space, too
+        for row, row_y in zip(group.to_dict("records"), y + (height - n_rows) / 2 + indices):
+            ax, shade = ax_of[row["panel"]], color(row["label"])
+            marker, filled = _MARKERS.get(row["setting"], ("o", True))
+            low, high = np.clip([row["low"], row["high"]], -reach, reach)
+            ax.plot([low, high], [row_y, row_y], color=shade, lw=1.4, solid_capstyle="butt")
+            for end, beyond, arrow in ((low, row["low"] < -reach, "<"), (high, row["high"] > reach, ">")):
+                if beyond:
+                    ax.plot(end, row_y, arrow, color=shade, ms=5)
+            ax.plot(row["mean"], row_y, marker, color=shade, mfc=shade if filled else "white", ms=4.5, zorder=3)
+            if pd.notna(row.get("published")):
+                ax.plot(row["published"], row_y, **PAPER, zorder=4)
+            if row["is_named"]:
+                axes[-1].annotate(row["text"], (1.03, row_y), xycoords=beside, va="center", fontsize=_SMALL)
+        ticks.append(y + (height - 1) / 2)
+        y += height + 0.8
+        for ax in axes:
+            ax.axhline(y - 0.9, color="0.85", lw=0.8)
+    figure.set_figheight(1 + 0.155 * lines * y)
+    for panel, ax in ax_of.items():
+        ax.axvline(0, color="black", lw=0.8)
+        ax.set_xlim(-reach - 2, reach + 2)
+        ax.set_xlabel(panels[panel], fontsize=_SMALL)
+        ax.tick_params(axis="y", length=0)
+        if figure.get_figheight() > _SCREEN:  # repeated above the panel
+            ax.set_title(panels[panel], fontsize=_SMALL)
+            ax.tick_params(axis="x", top=True, labeltop=True)
+    axes[0].set_yticks(ticks, streams)
+    axes[0].set_ylim(y - 0.4, -0.8)
+    marks = {setting: mark for setting, mark in _MARKERS.items() if setting in {*table["setting"]}}
+    handles = [Line2D([], [], color="0.3", marker=m, mfc="0.3" if f else "white", ls="") for m, f in marks.values()]
+    if "published" in table and table["published"].notna().any():
+        handles, marks = [*handles, paper_mark()], marks | {"the paper": ("D", False)}
+    legend(figure, handles, list(marks), "paired differences: mean and 95 % interval")
+    return figure
+
+
+def _reach_of(table: pd.DataFrame) -> float:
+    """The points to show on either side of 0: enough for means, the paper, and intervals up to `_REACH`."""
+    largest = table.reindex(columns=["mean", "low", "high", "published"]).astype(float).abs().max()
+    ends = largest[["low", "high"]].max()
+    return float(np.nanmax([min(_REACH, ends), *(1.15 * largest[["mean", "published"]])]))
+
+
+def stream_name(dataset: str, memory_size: float) -> str:
+    """A stream in lines of at most 24 characters, with its memory size in the last line, if it has one."""
+    name = textwrap.fill(plain(dataset), 24)
+    return name if pd.isna(memory_size) else f"{name}\nmemory {memory_size:g}"
+
+
+def paper_mark() -> Line2D:
+    """The paper's mark in a legend."""
+    return Line2D([], [], color="black", marker="D", mfc="none", ls="")
 
 
 def forest(effects: pd.DataFrame) -> Figure:
-    """Differences in A and in F: a row per stream, name and setting, see `ucl.plots.rows.means_with_intervals`.
+    """Differences in A and in F: a row per stream, name and setting, see `means_with_intervals`.
 
     Args:
         effects: see `ucl.report.results.effects`; of one comparator.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -17,33 +16,22 @@ from matplotlib.figure import Figure
 
 from ucl.errors import InputError
 from ucl.plots.grouped import Records, by_label, names_of, same_but_for_seed
-from ucl.plots.images import Images, tiles
-from ucl.plots.style import COLORS, WIDTH, color, dash, legend, plain, shortened, styled
+from ucl.plots.images import Images, image_table
+from ucl.plots.style import COLORS, WIDTH, color, dash, legend, shortened, styled
 
 _BINS = 30  # parts of a stream over which shares are computed: over single batches they would be noise
 
 
 @styled
 def memory_samples(images: Mapping[str, Images], columns: int = 10) -> Figure:
-    """Images side by side, one block per title.
+    """Images side by side, a row per name.
 
     Args:
-        images: for each title, such as a method, its images.
-        columns: images per row.
+        images: for each name, such as a method, its images.
+        columns: images per line; a row with more images takes several lines.
     """
-    columns = max(1, min(columns, max(len(block) for block in images.values())))
-    width = min(WIDTH, max(3.2, 0.6 * columns))
-    titles = [textwrap.fill(title, int(13 * width)) for title in images]
-    lines = [math.ceil(max(len(block), 1) / columns) for block in images.values()]
-    side = max((len(image) for block in images.values() for image in block), default=1)
-    size = width, sum(0.6 * n + 0.3 + 0.15 * title.count("\n") for n, title in zip(lines, titles, strict=True))
-    how: dict[str, Any] = dict(height_ratios=lines, squeeze=False, layout="compressed")
-    figure, axes = plt.subplots(len(images), figsize=size, **how)
-    for ax, title, n, block in zip(axes[:, 0], titles, lines, images.values(), strict=True):
-        ax.imshow(tiles(block, columns, n, side))
-        ax.set_title(plain(title))
-        ax.axis("off")
-    return figure
+    longest = max(1, *(len(row) for row in images.values()))
+    return image_table([*images], {"": [*images.values()]}, min(columns, longest))
 
 
 @styled

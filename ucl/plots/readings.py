@@ -8,10 +8,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ucl.evidence import paper
-from ucl.plots import rows
+from ucl.plots.effects import PAPER, paper_mark, stream_name
 from ucl.plots.style import color, styled
-
-_PAPER = rows.PAPER | {"ms": 5}
 
 
 @styled
@@ -42,14 +40,14 @@ def tested_again(table: pd.DataFrame) -> Figure:
             ax.plot(f, np.full(len(f), at), "o", color=shade, ms=3, alpha=0.4, mew=0)
             (handles[text],) = ax.plot(f.mean(), at, marker, color=shade, mfc=shade if filled else "white", ms=7)
             if filled:
-                ax.plot(paper.printed(stream, method, "F"), at, **_PAPER)
-        names.append(f"{rows.stream_name(*stream)}, n = {len(by_test.loc[bi, 'running'])}")
+                ax.plot(paper.printed(stream, method, "F"), at, **PAPER | {"ms": 5})
+        names.append(f"{stream_name(*stream)}, n = {len(by_test.loc[bi, 'running'])}")
     ax.set_yticks(range(len(names)), names)
     ax.set_ylim(len(names) - 0.45, -0.55)
     ax.tick_params(axis="y", length=0)
     ax.set_xlabel("last forgetting F [%]")
     ax.grid(axis="x", color="0.9")
     ax.set_axisbelow(True)
-    handles["the paper"] = rows.paper_mark()
+    handles["the paper"] = paper_mark()
     figure.legend(list(handles.values()), list(handles), loc="outside upper left")
     return figure
