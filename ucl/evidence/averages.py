@@ -81,9 +81,8 @@ def results(
     keys = pd.DataFrame({name: filters.values(runs, name) for name in names if name != "settings"})
     keys["settings"] = [paper.settings(record.config, by) for record in runs["record"]]
     keys["label"] = pd.Categorical(keys["label"], method_order(keys["label"]))
-    few_columns = runs[["record", "dataset", *(COLUMNS.get(name, name) for name in shown)]]  # faster to select from
     rows = []
-    for values, part in few_columns.groupby([keys[name] for name in names], dropna=False, observed=True):
+    for values, part in runs.groupby([keys[name] for name in names], dropna=False, observed=True):
         row = averaged(part, shown) | dict(zip(names, values))
         paths = part["dataset"].unique()
         rows.append(row | ({"dataset": paths[0]} if len(paths) == 1 else {}))

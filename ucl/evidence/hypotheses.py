@@ -7,7 +7,7 @@ measures or readings is judged for each of them.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -149,19 +149,20 @@ def judged(records: pd.DataFrame) -> pd.DataFrame:
         if plan.runs == "everything rescored":
             cells = zip(*(pairs[name] for name in PAIR), strict=True)
             pairs = pairs[np.array([cell in complete for cell in cells], dtype=bool)]
-        n_planned: dict[Any, int] = {stream: len(seeds) for stream, seeds in streams.items()}
         printed = paper.printed_differences(streams, one.label, other.label, plan.metric) if one != other else {}
+        is_decisive = plan.expected == "less"
+        is_on_each_stream = (pairs["dataset"].value_counts() > 1).sum() == len(streams)
         for row in by_stream(pairs, plan.metric, printed):
             overall = row["dataset"] == ALL_STREAMS
-            if row["n"] or overall:
-                planned = sum(n_planned.values()) if overall else n_planned[row["dataset"], row["memory_size"]]
-                wider = Interval(row["low"], row["high"])
-                row |= {"against_paper": row["verdict"], "low": row["low_by_stream"], "high": row["high_by_stream"]}
-                judging = wider if plan.expected == "less" else Interval(row["low"], row["high"])
-                row["verdict"] = verdict(plan.expected, plan.metric, judging)
-                if overall and plan.expected == "less" and (pairs["dataset"].value_counts() > 1).sum() < len(n_planned):
-                    row["verdict"] = ""  # The protocol judges over all four streams.
-                rows.append(plan._asdict() | row | {"detectable": row["detectable_by_stream"], "planned": planned})
+            if not row["n"] and not overall:
+                continue
+            planned = streams.values() if overall else [streams[row["dataset"], row["memory_size"]]]
+            wider, stratified = (Interval(row[f"low{by}"], row[f"high{by}"]) for by in ("", "_by_stream"))
+            found = verdict(plan.expected, plan.metric, wider if is_decisive else stratified)
+            if overall and is_decisive and not is_on_each_stream:
+                found = ""  # The protocol judges over all four streams.
+            changed = {"against_paper": row["verdict"], "verdict": found, "detectable": row["detectable_by_stream"]}
+            rows.append(plan._asdict() | row | changed | stratified._asdict() | {"planned": sum(map(len, planned))})
     return pd.DataFrame(rows)[_COLUMNS].astype({"memory_size": "Int64"})
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -97,6 +97,14 @@ def interval(low: float, high: float) -> str:
 def with_interval(mean: float, low: float, high: float) -> str:
     """A difference with its interval, such as "−2.5 [−3.1, −2.0]"; only the difference if the interval is NaN."""
     return f"{signed(mean)} {interval(low, high)}".strip()
+
+
+def estimate_text(estimate: Mapping[str, Any], n_runs: int) -> str:
+    """The mean of some pairs `with_interval`, and their number n if it is below that of the runs; "" without pairs."""
+    if not estimate["n"]:
+        return ""
+    fewer = f" (n = {estimate['n']})" if estimate["n"] < n_runs else ""
+    return with_interval(estimate["mean"], estimate["low"], estimate["high"]) + fewer
 
 
 def _text(value: Any, digits: int) -> str:

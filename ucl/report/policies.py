@@ -9,7 +9,7 @@ import pandas as pd
 from ucl.catalogue import METHODS, POLICIES, SCORES, SELECTIONS, Row, Shown, method_order
 from ucl.config import Config
 from ucl.evidence.leaderboard import AT_EQUAL_SECONDS, leaderboard_name
-from ucl.evidence.table_formats import number, plus_minus, with_interval
+from ucl.evidence.table_formats import estimate_text, number, plus_minus, with_interval
 
 
 def leaderboard(standings: pd.DataFrame, compared: pd.DataFrame) -> pd.DataFrame:
@@ -21,9 +21,7 @@ def leaderboard(standings: pd.DataFrame, compared: pd.DataFrame) -> pd.DataFrame
     """
     n_runs, gaps = dict(zip(standings["policy"], standings["n"], strict=True)), {}
     for row in compared.to_dict("records"):
-        fewer = f" (n = {row['n']})" if row["n"] < n_runs[row["policy"]] else ""
-        text = with_interval(row["mean"], row["low"], row["high"]) + fewer
-        gaps[row["policy"], row["comparator"], row["metric"]] = text
+        gaps[row["policy"], row["comparator"], row["metric"]] = estimate_text(row, n_runs[row["policy"]])
     rows, some_failed = [], (standings["left_out"] != "").any()
     for row in standings[(standings["n"] > 0) | (standings["left_out"] != "")].to_dict("records"):
         policy = row["policy"]

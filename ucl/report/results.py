@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +15,7 @@ from ucl.evidence.claims import VERDICTS
 from ucl.evidence.effects import ALL_STREAMS, NUMBERS, PAIR, differences, effects_by, joined, n_exploratory, summary
 from ucl.evidence.hypotheses import PLANNED
 from ucl.evidence.run_measures import SETTINGS, Runs, of_one_version
-from ucl.evidence.table_formats import mean_and_std, signed, with_interval
+from ucl.evidence.table_formats import estimate_text, mean_and_std, signed, with_interval
 from ucl.evidence.tables import verdict
 from ucl.records import MEASURES, failures
 from ucl.report.comparisons import BI, CBR, EN, ER, GROUPNORM, exploratory_note
@@ -176,7 +175,6 @@ def means(records: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-@functools.cache
 def _cells() -> list[tuple[str, Config]]:
     """Setting and experiment of each cell of the paper, each experiment once."""
     cells: dict[str, tuple[str, Config]] = {}
@@ -214,10 +212,7 @@ def with_differences(records: pd.DataFrame, experiments: Mapping[str, Config]) -
         row: dict[str, Any] = {"": name, "n": f"{len(runs)}{exploratory_note(len(runs), n_exploratory(runs))}"}
         row |= {metric: mean_and_std(runs[metric]) for metric in "AF"}
         for metric in "AF":
-            estimate = summary(pairs, metric)
-            change = with_interval(estimate["mean"], estimate["low"], estimate["high"]) if estimate["n"] else ""
-            fewer = f" (n = {estimate['n']})" if 0 < estimate["n"] < len(runs) else ""
-            row[f"{metric} minus first row [95 %]"] = change + fewer
+            row[f"{metric} minus first row [95 %]"] = estimate_text(summary(pairs, metric), len(runs))
         if len(runs):
             rows.append(row)
     return pd.DataFrame(rows)
