@@ -140,17 +140,3 @@ def test_what_cannot_be_shown_is_refused_in_one_line(store, tmp_path, cli, monke
     before = files(tmp_path)
     assert_refused(cli(*typed.format(store=store, empty=tmp_path / "empty").split()), named)
     assert files(tmp_path) == before
-
-
-def test_names_with_control_characters_or_not_in_utf_8_are_printed_saved_and_drawn_escaped(tmp_path, cli):
-    record = record_of("ER", dataset="zoo/an\x1b[1mimals\udce9")
-    record.classes[0], record.class_recall[:, 0] = "new\nline\r\x1b[31m\udce9", 0
-    RecordStore(tmp_path / "runs").save(record)
-    for typed in (
-        ["results", tmp_path / "runs", "--output", tmp_path / "table.csv"],
-        ["plot", tmp_path / "runs", "classes", "--output", tmp_path / "classes.png"],
-        ["results", tmp_path / "runs", "--where", "dataset=an\x1b[1mimals\udce9"],
-    ):
-        code, out, err = cli(*typed)
-        assert (code, err) == (0, "") and all(character.isprintable() for character in out.replace("\n", ""))
-    assert r"(new\nline\r\x1b[31m\udce9)" in str(record) and "an\x1b" not in str(record)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -224,12 +223,8 @@ def without_numpy(value: Any) -> Any:
 
 
 def as_text(value: object) -> str:
-    """A value as messages, tables and pictures show it: 2 and 2.0 are one value, "2".
-
-    Control characters, which a terminal would obey, and bytes that are not UTF-8 are escaped, so the text is one line.
-    """
-    text = f"{value:.15g}" if isinstance(value, float) else str(value)
-    return re.sub("[\x00-\x1f\x7f-\x9f\ud800-\udfff]", lambda found: ascii(found[0])[1:-1], text)
+    """A value as messages, tables and pictures show it: 2 and 2.0 are one value, "2"."""
+    return f"{value:.15g}" if isinstance(value, float) else str(value)
 
 
 def decimal(value: float, digits: int = 1) -> str:

@@ -16,6 +16,7 @@ from ucl.catalogue import ORDER, PICTURES, helps
 from ucl.cli import texts, verbs
 from ucl.config import Config
 from ucl.evidence.paper import GRIDS
+from ucl.records.measures import MEANINGS
 
 
 class Parser(argparse.ArgumentParser):
@@ -69,13 +70,15 @@ def parser() -> argparse.ArgumentParser:
     status.add_argument("--device", default="auto", help="device of the time estimates (default: %(default)s)")
     _add_data(status)
 
-    results = add("results", verbs.results, texts.MEASURES, texts.TIMES, texts.WHERE)
+    measures = "measures, in per cent; with --balanced-accuracy, A and average are balanced over the classes, too"
+    measures = _lines(measures, MEANINGS)
+    results = add("results", verbs.results, measures, texts.TIMES, texts.WHERE)
     _add_selection(results)
     text = "first columns of the table, by which the rows are sorted: names that --where accepts"
     results.add_argument("--by", nargs="+", action="extend", default=[], metavar="NAME", help=text)
     _add_measure(results)
 
-    compare = add("compare", verbs.compare, texts.MEASURES, texts.WHERE)
+    compare = add("compare", verbs.compare, measures, texts.WHERE)
     _add_selection(compare)
     compare.add_argument("first", metavar="FIRST", help="conditions that select a method")
     compare.add_argument("second", metavar="SECOND", help="conditions that select the method to subtract")

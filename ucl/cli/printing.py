@@ -21,7 +21,7 @@ _MOST_CLASSES = 12  # of more classes, the first and the last are listed
 
 def refuse(who: str, message: str) -> int:
     """Print in one line what cannot be used; returns the exit code."""
-    print(as_text(f"{who}: {' '.join(message.split())}"), file=sys.stderr)
+    print(f"{who}: {' '.join(message.split())}", file=sys.stderr)
     return 2
 
 
@@ -88,13 +88,13 @@ def differences(table: pd.DataFrame) -> str:
         stream = f"{words[0]} {words[1]}".strip()
         notes += [f"{stream}, {name}: {row[name]}" for name in NOTES if row.get(name)]
     lines = [
-        as_text(f"first: {table['label'].iloc[0]}"),
-        as_text(f"second: {table['comparator'].iloc[0]}"),
+        f"first: {table['label'].iloc[0]}",
+        f"second: {table['comparator'].iloc[0]}",
         "first minus second, paired by seed within stream; A, F and other shares in per cent",
         "",
         text_table(head, rows, 3),
         "",
-        *map(as_text, dict.fromkeys(notes)),
+        *dict.fromkeys(notes),
         "detectable: the true difference that a test at 5 % finds with 80 % power at this n and spread",
     ]
     return "\n".join(lines)
@@ -122,9 +122,9 @@ def progress(table: pd.DataFrame) -> str:
 def contents(facts: dict[str, Any]) -> str:
     """The facts about a data set, see `ucl.datasets.check`: a line, a table of the classes, and the remarks."""
     numbers = {key: value for key, value in facts.items() if key not in ("sizes", "remarks") and value != 0}
-    table = facts["sizes"].rename(as_text).to_string(max_rows=_MOST_CLASSES)
-    first = as_text(", ".join(f"{key} {value}" for key, value in numbers.items()))
-    return "\n".join([first, table, *map(as_text, facts["remarks"])])
+    table = facts["sizes"].to_string(max_rows=_MOST_CLASSES)
+    first = ", ".join(f"{key} {value}" for key, value in numbers.items())
+    return "\n".join([first, table, *facts["remarks"]])
 
 
 def _seeds(seeds: list[int]) -> str:

@@ -56,20 +56,6 @@ WHERE = """conditions:
   the images), source (of your own objects), arithmetic, device, processor (the GPU, or the CPU of a run without one),
   threads and date."""
 
-MEASURES = """measures, in per cent; with --balanced-accuracy, A and average are balanced over the classes, too:
-  A                    last accuracy: mean over all tasks at the end
-  F                    last forgetting: mean fall of the earlier tasks' accuracies, not balanced, from their best
-                       before the last task; negative if they rise
-  best, retained       accuracy on the earlier tasks at their best and at the end; F is the difference
-  learning             accuracy on each task right after it was learnt
-  last, last_share     accuracy on the last task, and share of the final predictions that are one of its classes
-  average              mean over the stream of A after each task
-  backward             backward transfer: mean change of the earlier tasks since each was learnt
-  balanced             mean recall of the classes at the end: A with --balanced-accuracy, but of any run
-  balanced_F           mean fall of the recall of the earlier tasks' classes: F with an equal weight for every class
-  worst_class          lowest recall of a class at the end
-  anytime, worst_case  average anytime and worst-case accuracy of runs with --evaluate-every"""
-
 TIMES = """times, in seconds:
   seconds              the whole run
   seconds_per_batch    training and memory update, per batch of the stream; without tests"""

@@ -83,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
         print(f"already measured on {stored.record.date[:10]}; delete the record to measure again")
         report_missing_files([stored], **files)
     print(stored.record)
-    print(as_text(stored.path))
+    print(stored.path)
     return 0
 
 
@@ -126,7 +126,7 @@ def sweep(options: argparse.Namespace) -> int:
         print(f"ucl sweep: {error}", file=sys.stderr)
         return 1
     failed = failures(records)
-    print(f"all {len(configs)} runs are in {as_text(options.store)}" + (f"; {failed}" if failed else ""))
+    print(f"all {len(configs)} runs are in {options.store}" + (f"; {failed}" if failed else ""))
     return 0
 
 
@@ -143,7 +143,7 @@ def status(options: argparse.Namespace) -> int:
 
     table = progress_of(configs, options.store, options.device, options.data)
     print(printing.progress(table))
-    print(f"{table['measured'].sum()} of {table['runs'].sum()} runs are in {as_text(options.store)}")
+    print(f"{table['measured'].sum()} of {table['runs'].sum()} runs are in {options.store}")
     return int(table["measured"].sum() < table["runs"].sum())
 
 
@@ -174,7 +174,7 @@ def results(options: argparse.Namespace) -> int:
     lines = [printing.averages(table, options.by, measures)]
     if any(map(averages.is_time, measures)):
         lines += printing.mixed_machines(records, options.by, measures)
-    print(*lines, *map(as_text, files), sep="\n")
+    print(*lines, *files, sep="\n")
     return 0
 
 
@@ -190,7 +190,7 @@ def compare(options: argparse.Namespace) -> int:
 
     table = paired.compare(records, options.first, options.second, list(dict.fromkeys(options.measure or ("A", "F"))))
     files = [tables.save(table, options.output)] if options.output else []  # before any output, which may fail
-    print(printing.differences(table), *map(as_text, files), sep="\n")
+    print(printing.differences(table), *files, sep="\n")
     return 0
 
 
@@ -207,7 +207,7 @@ def plot(options: argparse.Namespace) -> int:
     from ucl.plots import save
 
     figure = ucl.plot(records, options.picture, options.against)
-    print(as_text(save(figure, options.output or f"{options.picture}.png")))
+    print(save(figure, options.output or f"{options.picture}.png"))
     return 0
 
 
@@ -221,8 +221,8 @@ def reproduce(options: argparse.Namespace) -> int:
 
     outcomes = execute(options.notebook, _values(options.parameter, "parameter"), options.output, options.jobs)
     for outcome in outcomes:
-        print(f"{outcome.name:32} {outcome.seconds:6.0f} s  {as_text(outcome.error or 'done')}")
-    print(as_text(Path(options.output) / "index.html"))
+        print(f"{outcome.name:32} {outcome.seconds:6.0f} s  {outcome.error or 'done'}")
+    print(Path(options.output) / "index.html")
     return int(any(outcome.error for outcome in outcomes))
 
 
@@ -244,10 +244,10 @@ def benchmark(options: argparse.Namespace) -> int:
 
 def data_list(options: argparse.Namespace) -> int:
     """List the data sets known by name, and their files."""
-    print(f"data folder: {as_text(ucl.datasets.data_folder(options.data))}")
+    print(f"data folder: {ucl.datasets.data_folder(options.data)}")
     print(f"{'name':16} {'classes':>7} {'pixels':>7}  {'source':16} here")
     for row in ucl.datasets.available(options.data):
-        here = as_text(row.where) or f"no: ucl data get {row.name}"
+        here = row.where or f"no: ucl data get {row.name}"
         print(f"{row.name:16} {row.classes:7} {row.image_size:7}  {row.source:16} {here}")
     print(texts.OTHER_DATA)
     return 0

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from ucl.config import Config
 from ucl.errors import InputError, one_of
 from ucl.evidence import paper
-from ucl.fields import as_text
 from ucl.records import Record, as_table
 from ucl.records.runs import listed
 
@@ -113,6 +112,6 @@ def _equal(cell: Any, value: str) -> bool:
     if isinstance(cell, bool):
         return str(cell).lower() == value.lower()
     try:
-        return value in (as_text(cell), str(cell)) or float(cell) == float(value)
+        return value == str(cell) or float(cell) == float(value)
     except (TypeError, ValueError):
         return False

@@ -9,15 +9,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from ucl.fields import as_text
-
 
 def show_note(message: object, *_: object, **__: object) -> None:
     """Print a remark in one line to standard error, above a progress bar; takes the place of `warnings.showwarning`."""
     from tqdm import tqdm
 
     with suppress(BrokenPipeError):  # The reader of the lines has ended; the runs have not.
-        tqdm.write(f"ucl: {as_text(message)}", sys.stderr)
+        tqdm.write(f"ucl: {message}", sys.stderr)
 
 
 @contextmanager
@@ -43,7 +41,7 @@ def progress_bar(total: int, name: str, show: bool | None) -> Any:
     if show is None:
         ipython = sys.modules.get("IPython")
         show = sys.stderr.isatty() or (ipython is not None and hasattr(ipython.get_ipython(), "kernel"))
-    return tqdm(total=total, desc=as_text(name), unit=" batches", mininterval=1.0, disable=not show)
+    return tqdm(total=total, desc=name, unit=" batches", mininterval=1.0, disable=not show)
 
 
 def duration(seconds: float) -> str:
@@ -58,7 +56,6 @@ def duration(seconds: float) -> str:
 
 def text_table(head: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> str:
     """A table as text with aligned columns: the first `left` columns at the left, the others, numbers, at the right."""
-    rows = [list(map(as_text, row)) for row in rows]
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     lines = []
     for row in (head, *rows):

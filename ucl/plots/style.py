@@ -18,7 +18,6 @@ from matplotlib.figure import Figure
 from matplotlib.textpath import TextPath
 
 from ucl.catalogue import SCORES, SHOWN, method_and_selection
-from ucl.fields import as_text
 
 # Load the backend now. A notebook's backend asks for figures to be shown when it is loaded; if that happened inside
 # rc_context, the end of the context would undo it.
@@ -102,11 +101,8 @@ def legend(figure: Figure, handles: Sequence[Any], names: Sequence[str], title: 
 
 
 def plain(text: str) -> str:
-    """A text of the user, such as a class name, for a figure: matplotlib would draw a formula between two $.
-
-    matplotlib cannot draw what `as_text` escapes, except the ends of lines.
-    """
-    return "\n".join(map(as_text, text.split("\n"))).replace("$", r"\$")
+    """A text of the user, such as a class name, for a figure: matplotlib would draw a formula between two $."""
+    return text.replace("$", r"\$")
 
 
 def shortened(names: Sequence[str], length: int = 22) -> list[str]:

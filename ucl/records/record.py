@@ -15,7 +15,7 @@ import numpy as np
 from ucl import metrics
 from ucl.config import Config
 from ucl.errors import first_of, one_line_with_type
-from ucl.fields import as_text, classes_in, decimal
+from ucl.fields import classes_in, decimal
 from ucl.records.measures import COLUMNS, Anytime, Reading, accuracy_so_far, to_lists
 
 FORMAT = 1  # version of the record format, stored in each record
@@ -97,7 +97,7 @@ class Record:
             balanced = " (balanced)" if self.config.balanced_accuracy else ""
             A, F = decimal(100 * self.last_accuracy), decimal(100 * self.last_forgetting)
             results += [f"A {A} %{balanced}", f"F {F} %"]
-        return as_text(f"<Record {self.name}: {', '.join(results)}>")
+        return f"<Record {self.name}: {', '.join(results)}>"
 
     def __str__(self) -> str:
         lines = [self.name, "accuracy in per cent on each task (columns) after each task (rows):"]
@@ -114,7 +114,7 @@ class Record:
         seconds = f"{self.timing['total']:.1f} s, {1000 * self.seconds_per_batch:.1f} ms per batch"
         lines += [seconds + ("" if peak is None else f", peak memory {peak} MiB")]
         lines += [f"warning: {self.warning}"] if self.warning else []
-        return "\n".join(map(as_text, lines))
+        return "\n".join(lines)
 
     @property
     def name(self) -> str:
@@ -192,13 +192,8 @@ class Record:
             reading: a name in `readings`, or "running" for the run itself.
 
         Returns:
-            All in [0, 1], F, balanced_F and backward in [-1, 1]: A, F, learning (accuracy on each task right after it
-            was learnt), best and retained (all tasks except the last, at their best and at the end; F is the
-            difference), last (the last task), average (mean of A after each task), last_share (share of the final
-            predictions that are a class of the last task), backward (backward transfer), balanced and worst_class (mean
-            and lowest recall of the classes at the end), balanced_F (`ucl.metrics.class_forgetting`), anytime and
-            worst_case (average anytime and worst-case accuracy, of the run itself with `Config.evaluate_every`). NaN
-            where the record does not have the results.
+            The measures of `ucl.records.measures.MEANINGS`, with A and average balanced over the classes if
+            `Config.balanced_accuracy` is set; NaN where the record does not have the results.
         """
         tested: Record | Reading | None = self if reading == "running" else self.readings.get(reading)
         measures = dict.fromkeys(COLUMNS, np.nan)

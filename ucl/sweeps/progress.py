@@ -17,7 +17,6 @@ import torch
 
 from ucl.config import Config, unique
 from ucl.evidence import paper
-from ucl.fields import as_text
 from ucl.machine.hardware import environment, resolve_device
 from ucl.machine.terminal import duration, progress_bar
 from ucl.records import RecordStore, failures
@@ -67,7 +66,7 @@ class SweepProgress:
     def _print(self, line: str) -> None:
         if self._has_lines:
             with suppress(BrokenPipeError):  # The reader of the lines has ended; the runs have not.
-                print(as_text(line), file=sys.stderr, flush=True)
+                print(line, file=sys.stderr, flush=True)
 
 
 def status(

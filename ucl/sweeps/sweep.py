@@ -16,7 +16,6 @@ import torch
 from ucl.assembly import find_user_object
 from ucl.config import Config, unique
 from ucl.errors import MOST_AT_ONCE, InputError, first_of, whole_number
-from ucl.fields import as_text
 from ucl.machine.available import available_bytes
 from ucl.machine.files import check_writable
 from ucl.machine.hardware import resolve_device
@@ -53,7 +52,7 @@ class SweepError(RuntimeError):
             names.setdefault(error, []).append(name)
         n, others = len(self.failures), len({record.config.key for record in self.records})
         lines = [f"{n} {'run' if n == 1 else 'runs'} failed; records of the other runs: {others}"]
-        lines += [as_text(f"  {first_of(alike)}: {error}") for error, alike in names.items()]
+        lines += [f"  {first_of(alike)}: {error}" for error, alike in names.items()]
         return "\n".join(lines)
 
 
