@@ -473,5 +473,5 @@ def test_the_command_continues_a_stopped_run_and_removes_its_checkpoint(er, tmp_
     moments(lambda: steps.append(1))
     assert main(arguments) == 0
     assert len(steps) < 20
-    assert RecordStore(store).load(er).results == undisturbed(er).results
+    assert RecordStore(store).lookup(er).record.results == undisturbed(er).results
     assert [name for name in os.listdir(store) if name.startswith(".checkpoint")] == []

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ucl.catalogue import METHODS, ORDER, POLICIES, SCORES, SELECTIONS, WITHOUT_SCORE
+from ucl.catalogue import METHODS, POLICIES, SCORES, SELECTIONS, WITHOUT_SCORE
 from ucl.config import Config
 from ucl.errors import InputError
 from ucl.fields import Interval
@@ -292,7 +292,6 @@ def test_labels_are_those_of_tables_and_figures():
         assert Config(**row.fields).label == label
     for score, selection in itertools.product(SCORES, SELECTIONS):
         assert Config(score=score, selection=selection).label == f"{score} {selection}"
-    assert set(ORDER) == {*WITHOUT_SCORE, *SCORES}
     assert Config(score="ucl.scorers:uniform").label == "uniform bottom"
     assert Config(method="derpp", population="rainbow").label == "DER++, Rainbow"
 

@@ -67,7 +67,7 @@ def test_a_record_comes_back_from_its_file_as_it_was(store, measured):
     for record in (record_of(Config(dataset="digits", lr=0.1 + 0.2, seed=3)), measured):
         path = store.save(record)
         assert path == store.path(record.config) and record.config in store
-        assert_same(store.load(record.config), record)
+        assert_same(store.lookup(record.config).record, record)
         assert_same(Record.from_json(path.read_text(encoding="utf-8")), record)
 
 
@@ -79,7 +79,7 @@ def test_a_run_that_diverged_is_evidence_too(store):
         diverged_after=1,
     )
     store.save(diverged)
-    again = store.load(diverged.config)
+    again = store.lookup(diverged.config).record
     assert_same(again, diverged)
     assert (again.diverged_after, again.collapsed, again.failure) == (1, False, "diverged")
     assert np.isnan([again.last_accuracy, again.last_forgetting, *again.measures().values()]).all()
@@ -157,7 +157,7 @@ def test_an_experiment_has_one_file(store):
     store.save(record_of(reservoir))
     store.save(record_of(reservoir, accuracy=[[0.5, NAN], [0.5, 0.5]]))
     assert len(os.listdir(store.folder)) == 1
-    assert store.load(reservoir).last_accuracy == 0.5
+    assert store.lookup(reservoir).record.last_accuracy == 0.5
     assert reservoir.replace(score="LC") in store
     others = [reservoir.replace(seed=1), Config(), Config(selection="top"), Config(method="finetune")]
     for config in others:
@@ -193,7 +193,7 @@ def test_a_record_is_found_by_its_key_under_another_name(store):
     older = path.rename(path.with_name(path.name.replace("uniform", "ucl-scorers-uniform")))
     assert older != path and config in store and config.replace(seed=1) not in store
     assert store.lookup(config).path == older
-    assert_same(store.load(config), record_of(config))
+    assert_same(store.lookup(config).record, record_of(config))
 
 
 @pytest.mark.parametrize(
@@ -216,8 +216,6 @@ def test_a_folder_that_cannot_be_used_is_refused(tmp_path, monkeypatch, name, us
 def test_a_folder_is_made_when_it_is_needed(tmp_path):
     store = RecordStore(tmp_path / "deep" / "down")
     assert Config() not in store and list(store) == [] and not store.folder.exists()
-    with pytest.raises(InputError):
-        store.load(Config())
     check_writable("store", store.folder)
     assert os.listdir(store.folder) == [] and len(load_records(store.folder)) == 0
     path = store.save(record_of(Config()))
@@ -290,7 +288,7 @@ def test_a_file_in_the_way_is_not_replaced_and_a_new_record_counts(store, write)
     path.write_text(text)
     assert record.config not in store
     assert store.save(record).name == f"{path.stem}-{record.version.images}.json" and path.read_text() == text
-    assert_same(store.load(record.config), record)
+    assert_same(store.lookup(record.config).record, record)
 
 
 @pytest.mark.parametrize("tests", [{"readings": True}, {"evaluate_every": 5}, {"readings": True, "evaluate_every": 5}])
@@ -299,7 +297,7 @@ def test_a_record_with_further_tests_counts_for_the_same_run_without_them_and_no
     path = store.save(record_of(tested))
     store.save(record_of(tested.replace(seed=11)))
     store.save(record_of(tested.replace(lr=0.2)))
-    assert (store.lookup(plain).path, store.load(plain).config) == (path, tested)
+    assert (store.lookup(plain).path, store.lookup(plain).record.config) == (path, tested)
     assert [config in store for config in (plain, tested, plain.replace(seed=0), plain.replace(lr=0.05))] == [
         *(True, True),
         *(False, False),
@@ -314,10 +312,10 @@ def test_a_record_with_further_tests_counts_for_the_same_run_without_them_and_no
     in_tables = {record.config for record in latest(as_table(store))["record"]}
     for seed in (1, 2):
         counts = tested.replace(seed=seed)
-        assert store.load(plain.replace(seed=seed)).config == store.load(counts).config == counts
+        assert store.lookup(plain.replace(seed=seed)).record.config == store.lookup(counts).record.config == counts
         assert counts in in_tables and plain.replace(seed=seed) not in in_tables
     path.unlink()
-    assert tested not in store and plain in store and store.load(plain).config == plain
+    assert tested not in store and plain in store and store.lookup(plain).record.config == plain
 
 
 def test_a_number_changed_by_hand_is_noticed_and_other_spaces_are_not(measured):

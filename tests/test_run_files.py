@@ -27,7 +27,7 @@ def measured(tiny, tmp_path_factory):
     store = RecordStore(folder / "runs")
     tiny = tiny.replace(batch_size=3)
     store.save(ucl.run(tiny, device="cpu", **{kind: folder / name for kind, name in FILES.items()}))
-    return store.load(tiny)
+    return store.lookup(tiny).record
 
 
 def stream_of(record):

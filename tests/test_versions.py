@@ -86,7 +86,7 @@ def test_a_named_set_in_another_data_folder_is_other_images(here):
         assert status([config], "runs", "cpu", roots[1])["missing"].tolist() == [[0]]
     (second,), _ = swept(config, root=roots[1])
     for root, record in zip(roots, (first, second), strict=True):
-        assert RecordStore("runs", root).load(config).to_json() == record.to_json()
+        assert RecordStore("runs", root).lookup(config).record.to_json() == record.to_json()
         assert status([config], "runs", "cpu", root)["measured"].tolist() == [1]
     table = ucl.results(load_records("runs"))
     assert table["n"].tolist() == [1, 1]
@@ -160,7 +160,7 @@ def test_three_spellings_of_a_path_are_one_data_set(here):
     assert {record.to_json() for record in records} == {first.to_json()}
     assert reported == [] and files(Path("runs")) == before
     store = RecordStore("runs")
-    assert all(config in store and store.load(config).to_json() == first.to_json() for config in configs)
+    assert all(store.lookup(config).record.to_json() == first.to_json() for config in configs)
     assert status(configs, "runs", "cpu")["missing"].tolist() == [[]] * 4
     assert open_session(configs, store="runs", output="out").missing == 0
 

@@ -376,15 +376,11 @@ _RIVALS = [row for row in (*METHODS.values(), *POLICIES.values()) if row.label a
 WITHOUT_SCORE: dict[str, Shown] = {row.label: row for row in (*_BASELINES, *_RIVALS)}
 """The memory policies and methods of tables and figures in their order, by label."""
 SHOWN: dict[str, Shown] = {**WITHOUT_SCORE, **SCORES}
-"""The rows of tables and figures in their order, by their name there: the label, or the name of a score."""
-ORDER = tuple(SHOWN)
-"""The order of methods and scores in tables and figures: baselines, rivals, scores."""
+"""The rows of tables and figures in their order (baselines, rivals, scores), by their label or the score's name."""
 PAPER = tuple(name for name, row in SHOWN.items() if row.in_paper)
 """The methods of the paper and Finetune: baselines, then scores."""
 PAPER_SCORES = tuple(name for name in PAPER if name in SCORES)
 """The scores of the paper; the one that it introduces is last."""
-RIVALS = tuple(row.label for row in _RIVALS)
-"""Further methods of the literature."""
 
 
 def method_and_selection(label: str) -> tuple[str, str]:
@@ -401,10 +397,11 @@ def method_and_selection(label: str) -> tuple[str, str]:
 
 def method_order(labels: Iterable[str]) -> list[str]:
     """Method labels without repeats: baselines, then rivals, then scores; each score in the order bottom, step, top."""
+    names = list(SHOWN)
 
     def rank(label: str) -> tuple[int, str, int, str]:
         name, selection = method_and_selection(label)
-        position = ORDER.index(name) if name in ORDER else len(ORDER)
+        position = names.index(name) if name in names else len(names)
         return position, name, list(SELECTIONS).index(selection) if selection else 0, label
 
     return sorted(dict.fromkeys(labels), key=rank)

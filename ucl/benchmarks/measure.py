@@ -17,7 +17,7 @@ import torch
 from ucl.assembly import build_model, build_stream
 from ucl.benchmarks.ceiling import BareForward
 from ucl.benchmarks.contender import Contender
-from ucl.catalogue import ORDER, PAPER, WITHOUT_SCORE
+from ucl.catalogue import PAPER, SHOWN, WITHOUT_SCORE
 from ucl.config import Config
 from ucl.errors import MOST_AT_ONCE, one_of, whole_number
 from ucl.evidence import leaderboard
@@ -52,7 +52,7 @@ def benchmark(
     the machine affects all of them equally.
 
     Args:
-        methods: names in `ucl.catalogue.ORDER`, scores with bottom-k, or your own score, "package.module:function"; by
+        methods: names in `ucl.catalogue.SHOWN`, scores with bottom-k, or your own score, "package.module:function"; by
             default the methods of the paper and Finetune. Fields of `Config` may follow: "CBR updates=4",
             "BI scoring_batchnorm=train". "leaderboard" means all methods that the leaderboard compares.
         memory_sizes: images in the memory.
@@ -124,7 +124,7 @@ def _configs(methods: Iterable[str], **fields: Any) -> dict[str, Config]:
         own = dict(word.split("=", 1) for word in name.split() if "=" in word)
         method = " ".join(word for word in name.split() if "=" not in word)
         if method not in WITHOUT_SCORE and ":" not in method:
-            one_of("methods", method, ORDER, "method")
+            one_of("methods", method, SHOWN, "method")
         if method not in WITHOUT_SCORE:
             resolve(method)
         chosen = WITHOUT_SCORE[method].fields if method in WITHOUT_SCORE else {"score": method}

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import ucl
-from ucl.catalogue import ORDER, PICTURES, helps
+from ucl.catalogue import PICTURES, SHOWN, helps
 from ucl.cli import texts, verbs
 from ucl.config import Config
 from ucl.evidence.paper import GRIDS
@@ -44,10 +44,10 @@ def parser() -> argparse.ArgumentParser:
 
     def add(name: str, command: Callable, *further: str, inside: Any = all_verbs) -> Any:
         """The parser of a verb; the help has the docstring of its function, further texts and the examples."""
-        about, examples = inspect.getdoc(command) or "", getattr(texts, f"{name.upper()}_EXAMPLES", None)
+        about = inspect.getdoc(command) or ""
         description = "\n\n".join([about, *further])
         summary = about.split("\n")[0].replace("%", "%%")
-        verb = inside.add_parser(name, help=summary, description=description, epilog=examples)
+        verb = inside.add_parser(name, help=summary, description=description, epilog=texts.EXAMPLES.get(name))
         verb.set_defaults(command=command, verb=verb)
         return verb
 
@@ -201,7 +201,7 @@ def _add_machine(verb: Any, threads: str) -> None:
 def _add_benchmark(verb: Any) -> None:
     """Add the arguments of `ucl.benchmarks.measure.benchmark`; those that are not given have its defaults."""
     flag = functools.partial(verb.add_argument, default=argparse.SUPPRESS)
-    text = f"any of {', '.join(ORDER)}, your own score as module:function, or leaderboard; fields of ucl run may follow"
+    text = f"any of {', '.join(SHOWN)}, your own score as module:function, or leaderboard; fields of ucl run may follow"
     flag("--methods", nargs="+", metavar="NAME", help=f"{text}: 'BI refresh=2' (default: those of the paper)")
     text = "images in the memory (default: 500 1000)"
     flag("--memory-sizes", type=int, nargs="+", metavar="N", help=text)

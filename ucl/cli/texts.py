@@ -1,4 +1,4 @@
-"""What the help of the verbs shows below their descriptions, and examples by the names of the verbs."""
+"""What the help of the verbs shows below their descriptions."""
 
 EXIT_CODES = """exit codes: 0 done, 1 a run or notebook failed, or ucl status found missing runs (finished results are
 kept), 2 wrong input, 130 interrupted, 143 ended by SIGTERM, for example because a job was cancelled"""
@@ -9,16 +9,30 @@ of the patients are test patients. Folders with the same name are one patient, a
 train/ and test/ is refused. In an .npz, the arrays train_patients, test_patients and val_patients name patients,
 and the array classes names the classes."""
 
-RUN_EXAMPLES = """examples:
+WHERE = """conditions:
+  Pairs NAME=VALUE, or a query in the language of pandas' DataFrame.query: dataset=bloodcell  settings= (only defaults)
+  'seed < 5'  "score in ['BI', 'EN']"  'memory_size == 40 or memory_size.isna()'. Names are the fields of ucl run, label
+  (the name of a method in tables, such as ER or BI bottom), settings (what differs from the defaults), fingerprint (of
+  the images), source (of your own objects), arithmetic, device, processor (the GPU, or the CPU of a run without one),
+  threads and date."""
+
+TIMES = """times, in seconds:
+  seconds              the whole run
+  seconds_per_batch    training and memory update, per batch of the stream; without tests"""
+
+OTHER_DATA = """A name with -lt at the end is the long-tailed version. Instead of a name you can give a path to an .npz
+in MedMNIST's layout or to a folder of class folders, or your own function as package.module:function."""
+
+EXAMPLES = {
+    "run": """examples:
   ucl run                                              the paper's method on digits, in half a minute
   ucl run --dataset bloodcell --memory-size 160        BloodCell, Bregman Information, bottom-k
   ucl run --dataset cifar10 --population reservoir     experience replay (ER)
   ucl run --dataset cifar10 --population class-balanced  class-balancing reservoir sampling (CBR)
   ucl run --dataset path/to/folder --score mine:score  your images, your score
   ucl run --population mine:Fifo --model mine:small    your memory policy and network, from mine.py in this folder
-  ucl run --config runs/some-record.json --seed 7      the run of a record, with another seed"""
-
-SWEEP_EXAMPLES = """examples:
+  ucl run --config runs/some-record.json --seed 7      the run of a record, with another seed""",
+    "sweep": """examples:
   ucl sweep bloodcell --seeds 0 1 2                    the BloodCell columns of Table 3, 60 runs, one after another
   ucl sweep table1 table2 --jobs 4                     four processes that share the cores, or the GPU
   ucl sweep table1 table2 --jobs auto                  a process for each core, as far as the memory suffices
@@ -43,52 +57,34 @@ a SLURM job array: each job runs a twentieth of the table, all records go into o
 
 dask workers, or another executor of concurrent.futures, from Python: ucl.sweep(configs, "/shared/runs", executor)
 
-Without a terminal, for example in the log of a job, one line per finished run reports its result and the time left."""
-
-STATUS_EXAMPLES = """examples:
+Without a terminal, for example in the log of a job, one line per finished run reports its result and the time left.""",
+    "status": """examples:
   ucl status table1 --store figures/runs
-  ucl status table3 --shard 2/20 --store /shared/runs  the runs of one job of an array"""
-
-WHERE = """conditions:
-  Pairs NAME=VALUE, or a query in the language of pandas' DataFrame.query: dataset=bloodcell  settings= (only defaults)
-  'seed < 5'  "score in ['BI', 'EN']"  'memory_size == 40 or memory_size.isna()'. Names are the fields of ucl run, label
-  (the name of a method in tables, such as ER or BI bottom), settings (what differs from the defaults), fingerprint (of
-  the images), source (of your own objects), arithmetic, device, processor (the GPU, or the CPU of a run without one),
-  threads and date."""
-
-TIMES = """times, in seconds:
-  seconds              the whole run
-  seconds_per_batch    training and memory update, per batch of the stream; without tests"""
-
-RESULTS_EXAMPLES = """examples:
+  ucl status table3 --shard 2/20 --store /shared/runs  the runs of one job of an array""",
+    "results": """examples:
   ucl results                                          the store runs
   ucl results figures/runs --where dataset=bloodcell settings= --measure A F learning seconds
   ucl results --by lr --where score=BI                 a column of learning rates, sorted by them
   ucl results --by seed                                each run
   ucl results --measure balanced balanced_F worst_class if the classes differ in size
-  ucl results --output table.csv                       all digits; .md and .tex: mean ± std"""
-
-COMPARE_EXAMPLES = """examples:
+  ucl results --output table.csv                       all digits; .md and .tex: mean ± std""",
+    "compare": """examples:
   ucl compare score=EN population=class-balanced       in the store runs
   ucl compare figures/runs "label=BI bottom settings=" "label=CBR settings=" --where dataset=bloodcell
   ucl compare "score=BI refresh=1" "score=BI refresh=2" --measure A F learning
-  ucl compare "label=ER memory_size=40" "label=ER memory_size=160" --output difference.csv"""
-
-PLOT_EXAMPLES = """examples:
+  ucl compare "label=ER memory_size=40" "label=ER memory_size=160" --output difference.csv""",
+    "plot": """examples:
   ucl plot accuracy                                    the store runs, as accuracy.png
   ucl plot figures/runs forgetting --where dataset=bloodcell memory_size=40 settings= --output forgetting.pdf
   ucl plot confusion --where label=ER                  of runs that were measured with --predictions DIR
-  ucl plot figures/runs differences --against "label=CBR settings=" --where dataset=bloodcell 'not refresh > 1'"""
-
-REPRODUCE_EXAMPLES = """examples:
+  ucl plot figures/runs differences --against "label=CBR settings=" --where dataset=bloodcell 'not refresh > 1'""",
+    "reproduce": """examples:
   ucl reproduce                                        all notebooks, pages in reproduced/index.html
   ucl reproduce tables your_own --jobs 2               two notebooks, both at the same time
-  ucl reproduce tables -p compute true                 measure runs that have no record yet"""
-
-OTHER_DATA = """A name with -lt at the end is the long-tailed version. Instead of a name you can give a path to an .npz
-in MedMNIST's layout or to a folder of class folders, or your own function as package.module:function."""
-
-BENCHMARK_EXAMPLES = """examples:
+  ucl reproduce tables -p compute true                 measure runs that have no record yet""",
+    "benchmark": """examples:
   ucl benchmark                                        all methods of the paper, on noise
   ucl benchmark --methods ER BI 'BI refresh=2' 'BI scoring_batchnorm=train' --memory-sizes 500
-  ucl benchmark --dataset cifar10-lt --memory-sizes 200"""
+  ucl benchmark --dataset cifar10-lt --memory-sizes 200""",
+}
+"""Examples by the name of the verb."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from ucl.listeners import Listener
 from ucl.machine.clock import Clock
 from ucl.machine.files import write_or_warn
 from ucl.models import saved
+from ucl.records import predictions
 from ucl.records.record import Version
 from ucl.records.store import stem
 from ucl.streams import Task
@@ -67,10 +67,9 @@ class RunFiles(Listener):
         return saved.as_bytes(self._tests.tested, facts)
 
     def _predictions_file(self) -> bytes:
-        tests, file = self._tests.evaluation, io.BytesIO()
+        tests = self._tests.evaluation
         tested: dict[str, Any] = dict(predictions=tests.predictions_TN, labels=tests.labels_N, tasks=tests.tasks_N)
-        np.savez_compressed(file, **tested, **self._facts)
-        return file.getvalue()
+        return predictions.as_bytes(**tested, **self._facts)
 
     def finish(self) -> dict[str, Any]:
         return {"files": {kind: str(path) for kind, path in self.paths.items()}}

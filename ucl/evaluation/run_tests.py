@@ -105,11 +105,6 @@ class RunTests(Listener):
         number = task.number
         if name == "published test":
             return evaluation.add(self._model, number, published_test)
-        if name == "training" and "trained" not in self._parts and self._config.test_batchnorm == "running":
-            # Its statistics are those of the network, which has been tested.
-            evaluation.predictions_TN[number] = self.evaluation.predictions_TN[number]
-            evaluation.shift_T[number] = 0.0
-            return True
         if (probe := self._with_statistics(name, task)) is None:
             return True
         evaluation.shift_T[number] = shift(statistics_of(probe), self._statistics())

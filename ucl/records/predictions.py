@@ -1,6 +1,6 @@
 """The predicted class of each test image after each task, in one `.npz` file per run, and the confusion of classes.
 
-`ucl.run` with `predictions` writes the file; `numpy.load` reads it. T is the number of tasks, N that of test images:
+`ucl.run` with `predictions` writes the file, `numpy.load` reads it. With T tasks, N test images and C classes:
 
 - predictions (T, N): the label that the network predicts after each task; -1 for images of tasks not tested.
 - labels (N,): the true labels; the name of label c is `classes[c]`.
@@ -14,10 +14,20 @@ order of the data set's test images (of those that remain, with `Config.long_tai
 
 from __future__ import annotations
 
+import io
+from typing import Any
+
 import numpy as np
 
 from ucl.errors import InputError, one_line_with_type
 from ucl.records.record import Record
+
+
+def as_bytes(**arrays: Any) -> bytes:
+    """The content of a file with these arrays, texts and lists by their names above."""
+    file = io.BytesIO()
+    np.savez_compressed(file, **arrays)
+    return file.getvalue()
 
 
 def confusion(record: Record) -> np.ndarray:

@@ -150,19 +150,6 @@ class RecordStore:
             return path.with_name(f"{stem(config, version)}.json")
         return path
 
-    def load(self, config: Config) -> Record:
-        """The record of an experiment that counts; an outdated one with a warning.
-
-        Raises:
-            InputError: there is no record.
-        """
-        stored = self.lookup(config)
-        record = stored.record or stored.outdated
-        if record is None:
-            raise InputError("", None, f"{stored.path}: no such record; measure it by ucl.run or ucl.sweep")
-        report([stored] if stored.record is None else [])
-        return record
-
     def save(self, record: Record) -> Path:
         """Write a record completely or not at all; returns its path. It replaces a record of the same version only.
 

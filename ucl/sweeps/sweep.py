@@ -6,7 +6,7 @@ any number of machines that share its folder, therefore divide the work between 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any, Literal
@@ -23,9 +23,8 @@ from ucl.records import Record, RecordStore
 from ucl.records.store import report, report_missing_files
 from ucl.streams import datasets
 from ucl.sweeps import locks
-from ucl.sweeps.one_run import Outcome, measure
 from ucl.sweeps.progress import SweepProgress
-from ucl.sweeps.workers import in_child_processes, on_executor
+from ucl.sweeps.workers import measured
 
 __all__ = ["SweepError", "sweep"]
 
@@ -125,47 +124,52 @@ def sweep(
     missing = [config for config in experiments if stored[config.key].record is None]
     report_missing_files(stored.values(), weights=weights, predictions=predictions)
     failures: dict[str, str] = {}
-    try:
-        if missing and executor is None:
+    if missing:
+        if executor is None:
             resolve_device(device)
             check_inputs(missing, folder)
-        if missing:
-            check_writable("store", records.folder)
-            if jobs > 1:
-                threads = threads or max(1, torch.get_num_threads() // jobs)
-            folders = {"store": records.folder, "weights": weights, "predictions": predictions}
-            how: dict[str, Any] = {name: None if f is None else str(Path(f).absolute()) for name, f in folders.items()}
-            how |= {"root": folder, "device": device, "threads": threads, "graphs": graphs}
-
-            def measured(configs: list[Config]) -> Iterator[tuple[Config, Outcome]]:
-                if executor is not None:
-                    return on_executor(configs, executor, **how)
-                if jobs > 1:
-                    return in_child_processes(configs, jobs, **how)
-                return ((config, measure(config, **how)) for config in configs)
-
-            with SweepProgress(len(missing), progress) as shown:
-                locked: list[Config] = []
-                for is_last, runs in (False, missing), (True, locked):
-                    for config, outcome in measured(runs):
-                        if outcome.state == "locked" and not is_last:
-                            locked.append(config)
-                            continue
-                        shown.finished(config, outcome)
-                        if outcome.state in ("locked", "failed"):
-                            failures[config.key] = outcome.text
-    finally:
-        locks.clear(records.folder)
+        check_writable("store", records.folder)
+        if jobs > 1:
+            threads = threads or max(1, torch.get_num_threads() // jobs)
+        folders = {"store": records.folder, "weights": weights, "predictions": predictions}
+        how: dict[str, Any] = {name: None if f is None else str(Path(f).absolute()) for name, f in folders.items()}
+        how |= {"root": folder, "device": device, "threads": threads, "graphs": graphs}
+        try:
+            failures = _measure_all(missing, progress, executor, jobs, **how)
+        finally:
+            locks.clear(records.folder)
     stored = records.find(experiments)
-    measured_records = [run.record for run in (stored[config.key] for config in configs) if run.record is not None]
+    found = [run.record for run in (stored[config.key] for config in configs) if run.record is not None]
     reasons = {
         records.path(config).stem: failures.get(config.key) or stored[config.key].note or "its record was removed"
         for config in experiments
         if stored[config.key].record is None
     }
     if reasons:
-        raise SweepError(reasons, measured_records)
-    return measured_records
+        raise SweepError(reasons, found)
+    return found
+
+
+def _measure_all(
+    missing: list[Config], progress: bool | None, executor: Executor | None, jobs: int, **how: Any
+) -> dict[str, str]:
+    """Measure runs; those that another process is measuring are tried once more at the end.
+
+    Returns:
+        Why runs have no record, by their keys.
+    """
+    failures: dict[str, str] = {}
+    locked: list[Config] = []
+    with SweepProgress(len(missing), progress) as shown:
+        for is_last, runs in (False, missing), (True, locked):
+            for config, outcome in measured(runs, executor, jobs, **how):
+                if outcome.state == "locked" and not is_last:
+                    locked.append(config)
+                    continue
+                shown.finished(config, outcome)
+                if outcome.state in ("locked", "failed"):
+                    failures[config.key] = outcome.text
+    return failures
 
 
 def automatic_jobs(device: torch.device, threads: int = 1) -> int:

@@ -21,6 +21,21 @@ from ucl.sweeps.one_run import Outcome, failed, measure
 _LOST = "the dask scheduler no longer answers; start it and its workers, and sweep again"
 
 
+def measured(
+    configs: Iterable[Config], executor: Executor | None, jobs: int, **how: Any
+) -> Iterator[tuple[Config, Outcome]]:
+    """Measure runs on an executor, or without one in a process per run, `jobs` at a time, or in this process.
+
+    Yields:
+        Each run when it has ended, with its outcome; for `how` see `measure`.
+    """
+    if executor is not None:
+        return on_executor(configs, executor, **how)
+    if jobs > 1:
+        return in_child_processes(configs, jobs, **how)
+    return ((config, measure(config, **how)) for config in configs)
+
+
 def in_child_processes(configs: Iterable[Config], jobs: int, **how: Any) -> Iterator[tuple[Config, Outcome]]:
     """Measure each run in its own process, which ends at the latest with this generator and with this process.
 
