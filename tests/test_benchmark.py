@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from conftest import save_bands
+from conftest import assert_refused, save_bands
 
 from ucl import Config, InputError, views
 from ucl.assembly import build_scorer
@@ -201,14 +201,19 @@ def test_timed_passes_give_the_logits_of_the_passes():
         assert spent["passes"] > spent.get("views", 0) and stopwatch.read() == {}
 
 
-def test_the_command_writes_the_table(data, tmp_path, cli):
+def test_the_command_writes_tables(data, tmp_path, cli):
     output = tmp_path / "new" / "speed"
-    flags = "--methods BI --memory-sizes 8 --n-tasks 2 --repeats 1 --threads 1 --device cpu"
+    flags = "--methods BI --memory-sizes 8 --n-tasks 2 --repeats 1 --threads 1 --device cpu --jobs 1 2"
     code, out, _ = cli("benchmark", *flags.split(), "--precision", "float32", "--dataset", data, "--output", output)
     printed = out.splitlines()
     assert code == 0 and " BI " in printed[1]
-    assert printed[-1] == f"{output}.csv"
-    table = pd.read_csv(printed[-1])
+    assert f"{output}.csv" in printed and printed[-1] == f"{output}_runs.csv"
+    runs = pd.read_csv(printed[-1])
+    assert runs[["method", "jobs"]].apply(tuple, axis=1).tolist() == [("BI", 1), ("BI", 2)]
+    np.testing.assert_allclose(runs["runs_per_hour"] * runs["seconds"], 3600 * runs["jobs"], rtol=1e-3)
+    assert (runs["seconds"] > runs["run_seconds"]).all() and (runs["batches"] == 6).all()
+    assert (runs["threads"] == 1).all()
+    table = pd.read_csv(f"{output}.csv")
     assert table["task"].astype(str).tolist() == ["1", "2", "mean"]
 
 
@@ -223,6 +228,11 @@ def test_fields_of_a_run_may_follow_the_name_of_a_method(data):
     mean = table[table["task"] == "mean"].set_index("method")
     assert mean.index.tolist() == names and mean["refresh"].tolist() == [1, 2, 1, 1]
     assert mean["candidates"].tolist() == [22, 14, 22, 0]
+
+
+def test_whole_runs_need_a_data_set(tmp_path, cli):
+    assert_refused(cli("benchmark", "--jobs", 2, "--output", tmp_path / "speed"), "--dataset")
+    assert not list(tmp_path.iterdir())
 
 
 REFUSED = [

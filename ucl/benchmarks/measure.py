@@ -1,12 +1,14 @@
-"""The time per batch of each method by part, compared with the highest throughput of the machine."""
+"""The time per batch of each method by part, compared with the highest throughput of the machine; whole runs."""
 
 from __future__ import annotations
 
 import itertools
 import statistics
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 import numpy as np
@@ -28,6 +30,7 @@ from ucl.models import SlimResNet18
 from ucl.scorers import resolve
 from ucl.streams import ClassIncrementalStream, datasets
 from ucl.sweeps.grid import from_yaml
+from ucl.sweeps.sweep import sweep
 
 PARTS = ("training", "views", "forwards", "selection")
 _SYNTHETIC = 200  # images per class
@@ -110,6 +113,44 @@ def _measure(
     table = pd.concat([_table(configs, data, stream, repeats, ceiling) for configs in grid], ignore_index=True)
     share = table["view_images_per_s"] / table["ceiling_images_per_s"]
     return table.assign(share_of_ceiling=share, **environment(device, dtype))
+
+
+def runs_per_hour(
+    jobs: Sequence[int],
+    dataset: str,
+    methods: Sequence[str] = ("BI", "BI refresh=2"),
+    memory_sizes: Sequence[int] = (500,),
+    device: str = "auto",
+    root: str | Path | None = None,
+    **fields: Any,
+) -> pd.DataFrame:
+    """Measure how many whole runs a machine makes per hour, with several at a time.
+
+    A sweep makes n runs at a time, each with another seed and with one CPU thread. Its time includes the starts of the
+    processes; with n = 1, the run uses this process.
+
+    Args:
+        jobs: the numbers n.
+        dataset, methods, memory_sizes, device, root: see `benchmark`; images are needed.
+        fields: further fields of `Config` for methods without their own.
+
+    Returns:
+        One row per method, memory size and n: method, memory_size, jobs, seconds (of the sweep), run_seconds (median of
+        its runs), batches (of a run), runs_per_hour, dataset and the machine, see `ucl.records.Record`.
+    """
+    rows = []
+    for size, n in itertools.product(memory_sizes, jobs):
+        for name, config in _configs(methods, memory_size=size, dataset=dataset, **fields).items():
+            runs = [config.replace(seed=seed) for seed in range(n)]
+            with TemporaryDirectory() as store:
+                begin = time.perf_counter()
+                records = sweep(runs, store, jobs=n, device=device, root=root, progress=False, threads=1)
+                seconds = time.perf_counter() - begin
+            facts = {"method": name, "memory_size": size, "jobs": n, "seconds": seconds}
+            facts["run_seconds"] = statistics.median(record.timing["total"] for record in records)
+            facts |= {"batches": records[0].timing["batches"], "runs_per_hour": 3600 * n / seconds, "dataset": dataset}
+            rows.append(facts | records[0].environment)
+    return pd.DataFrame(rows)
 
 
 def _configs(methods: Iterable[str], **fields: Any) -> dict[str, Config]:

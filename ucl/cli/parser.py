@@ -213,9 +213,11 @@ def _add_benchmark(verb: Any) -> None:
     flag("--refresh", type=float, metavar="X", help=text)
     flag("--precision", metavar="NAME", help="arithmetic of the scoring passes: auto, float32, bfloat16")
     flag("--device", help="cpu, cuda, cuda:1, …; auto uses a GPU if there is one")
+    text = "also measure whole runs, N at a time; needs --dataset"
+    flag("--jobs", type=int, nargs="+", default=[], metavar="N", help=text)
     flag("--threads", type=int, metavar="N", help="CPU threads (default: all cores)")
     _add_data(verb)
-    text = "writes PATH.csv (default: %(default)s)"
+    text = "writes PATH.csv and, with --jobs, PATH_runs.csv (default: %(default)s)"
     verb.add_argument("--output", type=path, default="figures/benchmark", metavar="PATH", help=text)
 
 

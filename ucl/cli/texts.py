@@ -85,6 +85,7 @@ Without a terminal, for example in the log of a job, one line per finished run r
     "benchmark": """examples:
   ucl benchmark                                        all methods of the paper, on noise
   ucl benchmark --methods ER BI 'BI refresh=2' 'BI scoring_batchnorm=train' --memory-sizes 500
-  ucl benchmark --dataset cifar10-lt --memory-sizes 200""",
+  ucl benchmark --dataset cifar10-lt --memory-sizes 200 --methods BI 'BI refresh=2' --jobs 1 16
+                                                       also whole runs, 1 and 16 at a time: runs per hour""",
 }
 """Examples by the name of the verb."""

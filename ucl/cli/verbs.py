@@ -16,7 +16,7 @@ import ucl
 from ucl.cli import printing, texts
 from ucl.cli.printing import as_typed, refuse
 from ucl.config import Config
-from ucl.errors import InputError
+from ucl.errors import MOST_AT_ONCE, InputError, whole_number
 from ucl.evidence.paper import GRIDS
 from ucl.fields import as_text, known_fields
 from ucl.machine.files import check_writable
@@ -227,18 +227,27 @@ def reproduce(options: argparse.Namespace) -> int:
 
 
 def benchmark(options: argparse.Namespace) -> int:
-    """Measure the milliseconds per batch of each method, by part."""
+    """Measure the milliseconds per batch of each method, by part, and whole runs per hour."""
     check_writable("output", Path(options.output).parent)  # before minutes of measurements
     from ucl.benchmarks import measure
     from ucl.report.costs import by_part
 
-    given = {k: v for k, v in vars(options).items() if k not in ("command", "verb", "output", "data")}
+    given = {k: v for k, v in vars(options).items() if k not in ("command", "verb", "output", "data", "jobs")}
+    for n in options.jobs:
+        whole_number("jobs", n, 1, MOST_AT_ONCE)
+    if options.jobs and "dataset" not in given:
+        raise InputError("dataset", None, "whole runs need images: give --dataset with --jobs")
     table, file = measure.benchmark(**given, root=options.data), f"{options.output}.csv"
     table.to_csv(file, index=False, float_format="%.5g")
     print(by_part(table).to_string(index=False, na_rep="", float_format="%.1f"))
     facts = table.iloc[0]
     print(f"scoring in {facts['scoring_precision']}, threads: {facts['threads']}, load {facts['load']:g} at the start")
     print(file)
+    if options.jobs:
+        settings = {name: value for name, value in given.items() if name not in ("repeats", "threads")}
+        runs, file = measure.runs_per_hour(options.jobs, root=options.data, **settings), f"{options.output}_runs.csv"
+        runs.to_csv(file, index=False, float_format="%.5g")
+        print(runs.loc[:, :"dataset"].round(1).to_string(index=False), file, sep="\n")
     return 0
 
 
