@@ -224,7 +224,7 @@ def test_the_command_has_a_flag_for_each_argument_of_the_function():
 
 def test_fields_of_a_run_may_follow_the_name_of_a_method(data):
     names = ["BI", "BI refresh=2", "BI scoring_batchnorm=train refresh=1", "CBR updates=2"]
-    table = benchmark.benchmark(names, [16], data, 2, repeats=1, refresh=1, device="cpu", threads=1)
+    table = benchmark.benchmark(names, [16], data, 2, repeats=1, device="cpu", threads=1)
     mean = table[table["task"] == "mean"].set_index("method")
     assert mean.index.tolist() == names and mean["refresh"].tolist() == [1, 2, 1, 1]
     assert mean["candidates"].tolist() == [22, 14, 22, 0]
@@ -238,6 +238,7 @@ def test_whole_runs_need_a_data_set(tmp_path, cli):
 REFUSED = [
     ("methods", ["ERR"]),
     ("methods", ["BI refrsh=2"]),
+    ("methods", ["BI precision=float32"]),  # which all methods share
     ("memory_sizes", [500, 0]),
     ("memory_sizes", [9]),
     ("memory_sizes", [500, 2001]),  # noise like cifar10 has 2000 training images

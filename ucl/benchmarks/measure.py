@@ -21,7 +21,7 @@ from ucl.benchmarks.ceiling import BareForward
 from ucl.benchmarks.contender import Contender
 from ucl.catalogue import PAPER, SHOWN, WITHOUT_SCORE
 from ucl.config import Config
-from ucl.errors import MOST_AT_ONCE, one_of, whole_number
+from ucl.errors import MOST_AT_ONCE, InputError, one_of, whole_number
 from ucl.evidence import leaderboard
 from ucl.fields import known_fields
 from ucl.machine.determinism import repeatable
@@ -42,7 +42,6 @@ def benchmark(
     dataset: str | None = None,
     n_tasks: int | None = None,
     repeats: int = 5,
-    refresh: float = 1.0,
     precision: str = "auto",
     device: str = "auto",
     threads: int | None = None,
@@ -57,13 +56,12 @@ def benchmark(
     Args:
         methods: names in `ucl.catalogue.SHOWN`, scores with bottom-k, or your own score, "package.module:function"; by
             default the methods of the paper and Finetune. Fields of `Config` may follow: "CBR updates=4",
-            "BI scoring_batchnorm=train". "leaderboard" means all methods that the leaderboard compares.
+            "BI refresh=2". "leaderboard" means all methods that the leaderboard compares.
         memory_sizes: images in the memory.
         dataset: see `ucl.datasets.load`; by default noise in the shape of CIFAR-10, which needs no data.
         n_tasks: number of tasks; by default that of the data set, see `Config`.
         repeats: timed batches per method, memory size and task, after one batch for warm-up (four on a GPU).
-        refresh, precision: options of the scores, see `Config`, for methods without their own.
-        device: see `ucl.run`.
+        precision, device: see `Config` and `ucl.run`.
         threads: CPU threads; by default torch's current number.
         root: folder of the data sets.
 
@@ -89,30 +87,22 @@ def benchmark(
     data = datasets.load(dataset, root) if dataset else noise()
     for size in memory_sizes:  # The memory is full, and keeps at least one image per class.
         whole_number("memory_sizes", size, data.n_classes, len(data.train_labels), f"classes and images of {data.name}")
-    fields = dict(dataset=dataset or "cifar10", n_tasks=n_tasks, refresh=refresh, precision=precision)
+    fields = dict(dataset=dataset or "cifar10", n_tasks=n_tasks, precision=precision)
     grid = [_configs(methods, memory_size=size, **fields) for size in memory_sizes]
+    shared = next(iter(grid[0].values()))  # Streams and networks of all methods are equal.
     load, before = psutil.getloadavg()[0], torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
         with repeatable(0, torch_device):
-            table = _measure(grid, data, torch_device, repeats)
+            dtype, stream = scoring_dtype(shared, torch_device), build_stream(shared, data, torch_device)
+            bare = BareForward(cast(SlimResNet18, build_model(shared, data, torch_device)), data.image_size, dtype)
+            ceiling = partial(bare.images_per_s, bare.best_chunk(repeats))
+            tables = [_table(configs, data, stream, repeats, ceiling) for configs in grid]
+            table = pd.concat(tables, ignore_index=True).assign(**environment(torch_device, dtype))
     finally:
         torch.set_num_threads(before)
     refreshes = table["method"].map({name: config.refresh for name, config in grid[0].items()})
     return table.assign(refresh=refreshes, repeats=repeats, dataset=data.name, load=round(load, 2), threads=threads)
-
-
-def _measure(
-    grid: Sequence[Mapping[str, Config]], data: datasets.ImageDataset, device: torch.device, repeats: int
-) -> pd.DataFrame:
-    config = next(iter(grid[0].values()))
-    dtype, stream = scoring_dtype(config, device), build_stream(config, data, device)
-    model = cast(SlimResNet18, build_model(config, data, device))
-    bare = BareForward(model, data.image_size, dtype)
-    ceiling = partial(bare.images_per_s, bare.best_chunk(repeats))
-    table = pd.concat([_table(configs, data, stream, repeats, ceiling) for configs in grid], ignore_index=True)
-    share = table["view_images_per_s"] / table["ceiling_images_per_s"]
-    return table.assign(share_of_ceiling=share, **environment(device, dtype))
 
 
 def runs_per_hour(
@@ -158,19 +148,21 @@ def _configs(methods: Iterable[str], **fields: Any) -> dict[str, Config]:
 
     Args:
         methods: see `benchmark`.
-        fields: fields of `Config` for methods without their own.
+        fields: fields of `Config` that all methods share.
     """
     configs = {}
     for name in itertools.chain(*(leaderboard.benchmark_names() if m == "leaderboard" else [m] for m in methods)):
-        own = dict(word.split("=", 1) for word in name.split() if "=" in word)
+        pairs = [word.split("=", 1) for word in name.split() if "=" in word]
+        own = known_fields({field: from_yaml(value) for field, value in pairs}, "methods")
+        for field in own.keys() & fields.keys():
+            raise InputError("methods", name, f"all methods share {field}; give it for all of them")
         method = " ".join(word for word in name.split() if "=" not in word)
-        if method not in WITHOUT_SCORE and ":" not in method:
-            one_of("methods", method, SHOWN, "method")
         if method not in WITHOUT_SCORE:
+            if ":" not in method:
+                one_of("methods", method, SHOWN, "method")
             resolve(method)
         chosen = WITHOUT_SCORE[method].fields if method in WITHOUT_SCORE else {"score": method}
-        own = known_fields({field: from_yaml(value) for field, value in own.items()}, "methods")
-        configs[name] = Config(**{**fields, **chosen, **own})
+        configs[name] = Config(**fields, **(chosen | own))
     return configs
 
 
@@ -209,7 +201,8 @@ def _table(
     mean = weighted.groupby(table["method"], sort=False).sum().reset_index().assign(task="mean")
     table = pd.concat([table, mean], ignore_index=True).assign(memory_size=memory_size)
     table["view_images_per_s"] = (1000 * table["view_images"] / table["update_ms"]).where(table["view_images"] > 0)
+    table["share_of_ceiling"] = table["view_images_per_s"] / table["ceiling_images_per_s"]
     parts = [f"{part}_ms" for part in PARTS]
     table["parts_ms"] = table[parts].sum(axis=1)
     names = ["method", "memory_size", "task", "classes", "candidates", *parts, "parts_ms", "whole_ms"]
-    return table[[*names, "view_images_per_s", "ceiling_images_per_s"]]
+    return table[[*names, "view_images_per_s", "ceiling_images_per_s", "share_of_ceiling"]]

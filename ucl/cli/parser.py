@@ -209,8 +209,6 @@ def _add_benchmark(verb: Any) -> None:
     flag("--n-tasks", type=int, metavar="N", help="number of tasks (default: that of the data set)")
     text = "timed batches per method, memory size and task (default: 5)"
     flag("--repeats", type=int, metavar="N", help=text)
-    text = "how many stored images of a class are rescored, see ucl run"
-    flag("--refresh", type=float, metavar="X", help=text)
     flag("--precision", metavar="NAME", help="arithmetic of the scoring passes: auto, float32, bfloat16")
     flag("--device", help="cpu, cuda, cuda:1, …; auto uses a GPU if there is one")
     text = "also measure whole runs, N at a time; needs --dataset"
