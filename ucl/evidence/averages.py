@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from ucl.catalogue import method_order
 from ucl.errors import one_of
@@ -13,9 +14,6 @@ from ucl.evidence import filters, paper
 from ucl.records import COLUMNS, FURTHER_MEASURES, MEASURES, Record, as_table, failures
 from ucl.records.measures import NAMES as MEASURE_NAMES
 from ucl.records.runs import latest, without_failures
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 IDENTITY = ("dataset", "memory_size", "label", "settings")
 METRICS = ("A", "F")
@@ -72,8 +70,6 @@ def results(
     spread = METRICS if measures is None else shown
     numbers = [column for name in shown for column in ([name, f"{name}_std"] if name in spread else [name])]
     group = [*by, *(name for name in IDENTITY if name not in by)]
-    import pandas as pd
-
     if records.empty:
         return pd.DataFrame(columns=[*group, "n", *numbers])
     runs = latest(records).reset_index(drop=True)  # tables joined by pd.concat repeat their row labels

@@ -5,16 +5,15 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from ucl.config import Config
 from ucl.errors import InputError, one_of
 from ucl.evidence import paper
 from ucl.records import Record, as_table
 from ucl.records.runs import listed
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _FACTS: dict[str, Callable[[Record], Any]] = {  # not a column of `load_records`, or written differently there
     "settings": lambda record: paper.settings(record.config),
@@ -88,8 +87,6 @@ def _holds(records: pd.DataFrame, part: str, name: str) -> list[bool]:
         cells = values(records, column)
         given = list(records["dataset"]) if column == "dataset" else cells
         return [_equal(cell, value) or path == value for cell, path in zip(cells, given, strict=True)]
-    import pandas as pd
-
     table = pd.DataFrame({column: values(records, column) for column in names(part)}, index=records.index)
     try:
         holds = table.eval(part, engine="python", local_dict={}, global_dict={})

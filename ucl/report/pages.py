@@ -6,7 +6,6 @@ two marks, such as ``<!-- finding -->`` and ``<!-- /finding -->``, whose name is
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -59,7 +58,6 @@ def tables(
         folder: figures, with the CSV files of notebooks and benchmarks.
     """
 
-    @functools.cache
     def csv(name: str) -> pd.DataFrame:
         return pd.read_csv(folder / f"{name}.csv")
 
