@@ -54,7 +54,7 @@ def tables(
     Args:
         records, measured: see `in_full`.
         networks: the planned records under each reading, see `ucl.evidence.run_measures.by_reading`.
-        full: the tables of `in_full`.
+        full: the tables of `in_full`; hypotheses with the wider intervals.
         folder: figures, with the CSV files of notebooks and benchmarks.
     """
 
@@ -63,7 +63,7 @@ def tables(
 
     compared = full["comparisons"]
     by_name = {name: compared[compared["table"] == name] for name in comparisons.GROUPS}
-    judged = with_the_wider(full["hypotheses"])
+    judged = full["hypotheses"]
     is_decisive = judged["hypothesis"].str.startswith("D")
     of_runs, planned = judged[is_decisive].query("reading == 'running'"), judged[~is_decisive]
     standings = leaderboard.standings(records, csv("leaderboard_costs"))
@@ -112,12 +112,13 @@ def write(checkout: Path) -> dict[str, pd.DataFrame]:
     networks = by_reading(results.planned(records))
     for name, table in full.items():
         table.to_csv(folder / f"{name}.csv", index=False, float_format="%.4f")
+    full = full | {"hypotheses": with_the_wider(full["hypotheses"])}
     for comparator, name in {"CBR": "effects", "ER": "effects_er"}.items():
         of_one = full["effects"][full["effects"]["comparator"] == comparator]
         plots.save(plots.effects.forest(of_one), folder / name)
     plots.save(plots.readings.tested_again(networks), folder / "finding")
     plots.save(plots.effects.leaderboard(full["leaderboard"]), folder / "leaderboard")
-    plots.save(plots.effects.decisive(with_the_wider(full["hypotheses"])), folder / "decisive")
+    plots.save(plots.effects.decisive(full["hypotheses"]), folder / "decisive")
     tables_by_name = tables(records, measured, networks, full, folder)
     for page in (checkout / "README.md", folder / "RESULTS.md", folder / "APPENDIX.md"):
         page.write_text(with_tables(page.read_text(encoding="utf-8"), tables_by_name), encoding="utf-8")
