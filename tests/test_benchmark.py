@@ -238,7 +238,7 @@ def test_whole_runs_need_a_data_set(tmp_path, cli):
 REFUSED = [
     ("methods", ["ERR"]),
     ("methods", ["BI refrsh=2"]),
-    ("methods", ["BI precision=float32"]),  # which all methods share
+    *(("methods", [f"BI {field}"]) for field in ("precision=float32", "batch_size=20", "memory_size=5")),  # shared
     ("memory_sizes", [500, 0]),
     ("memory_sizes", [9]),
     ("memory_sizes", [500, 2001]),  # noise like cifar10 has 2000 training images

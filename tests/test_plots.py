@@ -158,7 +158,6 @@ CROWDED = {  # the longest names and largest numbers of the paper's data sets
     "blood cells": lambda: plots.stream_classes(stream_of(BLOOD_CELLS, 4)),
     "tumours over time": lambda: plots.class_shares({"clear": batches_of_classes(TUMOURS)}, {"clear": ENDS}),
     "tumours in a memory": lambda: plots.paper.memories({"CBR": dict.fromkeys(TUMOURS, pictures(1))}, columns=1),
-    "a batch of tumours": lambda: plots.memory_samples({f"the batch: {', '.join(TUMOURS)}": pictures(10)}),
     "100 classes in 20 tasks": lambda: plots.stream_classes(stream_of(HUNDRED, 20)),
     "100 classes over time": lambda: plots.memory_over_time(counts_of(HUNDRED), ENDS),
 }
@@ -274,7 +273,7 @@ def test_the_classes_of_a_picture_have_different_names():
 @pytest.mark.parametrize("name", ["a$b$c", "$\\frac$ x"])
 def test_a_class_name_with_dollar_signs_is_not_a_formula(name):
     """matplotlib draws a formula between two dollar signs, and fails where it is not valid."""
-    for figure in [*of_classes([name, *DIGITS]), plots.memory_samples({name: pictures(3)})]:
+    for figure in of_classes([name, *DIGITS]):
         figure.canvas.draw()
         shown = [text for text in texts(figure) if "$" in text.get_text()]
         assert shown and all(text._preprocess_math(text.get_text()) == (name, False) for text in shown)

@@ -23,6 +23,7 @@ from ucl.catalogue import PAPER, SHOWN, WITHOUT_SCORE
 from ucl.config import Config
 from ucl.errors import MOST_AT_ONCE, InputError, one_of, whole_number
 from ucl.evidence import leaderboard
+from ucl.evidence.paper import STREAM
 from ucl.fields import known_fields
 from ucl.machine.determinism import repeatable
 from ucl.machine.hardware import environment, resolve_device, scoring_dtype
@@ -34,6 +35,7 @@ from ucl.sweeps.sweep import sweep
 
 PARTS = ("training", "views", "forwards", "selection")
 _SYNTHETIC = 200  # images per class
+_SHARED = {*STREAM, "batch_size", "precision"}  # fields that all methods have in common
 
 
 def benchmark(
@@ -55,8 +57,8 @@ def benchmark(
 
     Args:
         methods: names in `ucl.catalogue.SHOWN`, scores with bottom-k, or your own score, "package.module:function"; by
-            default the methods of the paper and Finetune. Fields of `Config` may follow: "CBR updates=4",
-            "BI refresh=2". "leaderboard" means all methods that the leaderboard compares.
+            default the methods of the paper and Finetune. Fields of `Config` may follow, but not those of the stream:
+            "CBR updates=4", "BI refresh=2". "leaderboard" means all methods that the leaderboard compares.
         memory_sizes: images in the memory.
         dataset: see `ucl.datasets.load`; by default noise in the shape of CIFAR-10, which needs no data.
         n_tasks: number of tasks; by default that of the data set, see `Config`.
@@ -89,7 +91,7 @@ def benchmark(
         whole_number("memory_sizes", size, data.n_classes, len(data.train_labels), f"classes and images of {data.name}")
     fields = dict(dataset=dataset or "cifar10", n_tasks=n_tasks, precision=precision)
     grid = [_configs(methods, memory_size=size, **fields) for size in memory_sizes]
-    shared = next(iter(grid[0].values()))  # Streams and networks of all methods are equal.
+    shared = next(iter(grid[0].values()))
     load, before = psutil.getloadavg()[0], torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
@@ -148,14 +150,14 @@ def _configs(methods: Iterable[str], **fields: Any) -> dict[str, Config]:
 
     Args:
         methods: see `benchmark`.
-        fields: fields of `Config` that all methods share.
+        fields: fields of `Config` of all methods.
     """
     configs = {}
     for name in itertools.chain(*(leaderboard.benchmark_names() if m == "leaderboard" else [m] for m in methods)):
         pairs = [word.split("=", 1) for word in name.split() if "=" in word]
         own = known_fields({field: from_yaml(value) for field, value in pairs}, "methods")
-        for field in own.keys() & fields.keys():
-            raise InputError("methods", name, f"all methods share {field}; give it for all of them")
+        for field in own.keys() & _SHARED:
+            raise InputError("methods", name, f"all methods of a benchmark have the same {field}; leave it out")
         method = " ".join(word for word in name.split() if "=" not in word)
         if method not in WITHOUT_SCORE:
             if ":" not in method:
