@@ -150,7 +150,7 @@ def _configs(methods: Iterable[str], **fields: Any) -> dict[str, Config]:
 
     Args:
         methods: see `benchmark`.
-        fields: fields of `Config` of all methods.
+        fields: fields of `Config` for methods without their own.
     """
     configs = {}
     for name in itertools.chain(*(leaderboard.benchmark_names() if m == "leaderboard" else [m] for m in methods)):
@@ -164,7 +164,7 @@ def _configs(methods: Iterable[str], **fields: Any) -> dict[str, Config]:
                 one_of("methods", method, SHOWN, "method")
             resolve(method)
         chosen = WITHOUT_SCORE[method].fields if method in WITHOUT_SCORE else {"score": method}
-        configs[name] = Config(**fields, **(chosen | own))
+        configs[name] = Config(**(fields | chosen | own))
     return configs
 
 
