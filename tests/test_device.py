@@ -162,7 +162,8 @@ def is_exact_within(caller):
 
     def exact():
         if hasattr(cudnn, "conv"):
-            return [backend.fp32_precision == "ieee" for backend in (cudnn.conv, matmul, mkldnn.conv, mkldnn.matmul)]
+            newer = (cudnn.conv, cudnn.rnn, matmul, mkldnn.conv, mkldnn.rnn, mkldnn.matmul)
+            return [backend.fp32_precision == "ieee" for backend in newer]
         return [not backend.allow_tf32 for backend in (cudnn, matmul)]
 
     before = exact(), cudnn.deterministic, cudnn.benchmark

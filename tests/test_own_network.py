@@ -48,6 +48,22 @@ def test_evaluation_passes_are_those_of_the_module_and_leave_it_as_it_is():
     assert features.shape == (6, 128) and not features.requires_grad and model.dropout_rate == 0.2
 
 
+def test_dropout_passes_of_a_transformer_have_dropout():
+    class Transformer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.TransformerEncoderLayer(24, 2, 16, dropout=0.5, batch_first=True)
+            self.linear = nn.Linear(24, 5)
+
+        def forward(self, x_NCHW):
+            return self.linear(self.layer(x_NCHW.permute(0, 2, 1, 3).flatten(2)).mean(1))
+
+    model = wrapped(lambda *shape: Transformer())
+    logits_PNC = ScoringPasses(torch.Generator(), dropout_passes=4).logits(model, [IMAGES])
+    assert model.dropout_rate == 0.5 and len(logits_PNC.unique(dim=0)) == 4
+    assert torch.backends.mha.get_fastpath_enabled() and torch.equal(*(logits_of(model, IMAGES) for _ in range(2)))
+
+
 def test_a_network_of_the_package_as_a_user_object_normalises_once():
     shape, statistics = (5, 3, 28), ((0.2, 0.4, 0.6), (0.1, 0.2, 0.3))
     built_in, network = SlimResNet18(*shape, *statistics, width=8), SlimResNet18(*shape, width=8)

@@ -168,8 +168,8 @@ def build_memory(
 ) -> Buffer:
     """An empty memory with the policy of a configuration.
 
-    The number of classes is not known here. With fewer slots than classes, a policy with quotas stores no sample of
-    some classes; `build_buffer` refuses such a memory.
+    The number of classes is not known here. With fewer slots than classes, a balanced policy has no sample of some
+    classes; `build_buffer` refuses such a memory.
 
     Args:
         config: only the seed and the fields of the memory policy and the scores are used.

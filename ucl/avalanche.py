@@ -47,7 +47,7 @@ class StoragePolicy(ExemplarsBuffer):
     "homogeneous", "icarl" and "rainbow" act at the end of a task, so they need experiences that are whole tasks.
 
     The number of classes is not known before the stream ends. A policy that gives each class a quota needs a slot per
-    class; with fewer, it never stores a sample of the last classes.
+    class; with fewer, it never stores a sample of the last classes, and "class-balanced" loses earlier ones.
 
     The plugin draws from the whole memory, as with ``replay="all"``. It does not report what it has replayed,
     and the stream has no task numbers: with "loss-aware" the loss of a stored sample is never updated, and with

@@ -39,7 +39,7 @@ class ClassBalancedBuffer(Buffer):
     """Class-balancing reservoir sampling (Chrysakis & Moens, 2020, algorithm 1).
 
     In a full memory, a sample of a class that was never the largest one replaces a random sample of the largest class.
-    A class that is or once was the largest keeps a reservoir of its own samples.
+    A class that is or once was the largest one of a full memory keeps a reservoir of its own samples.
     """
 
     _seen_of: dict[int, int]  # number of samples of each class so far

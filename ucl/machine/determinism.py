@@ -22,7 +22,8 @@ def seed_for(seed: int, purpose: str) -> int:
 
 @contextmanager
 def repeatable(seed: int, device: torch.device) -> Iterator[None]:
-    """Within the block, draws from global generators and torch's results depend on the seed only, bit for bit.
+    """Within the block, draws from global generators and torch's results depend on the seed only, bit for bit
+    with operations that torch computes deterministically on the device.
 
     All modes are those of `default_modes`, so other threads wait at their own blocks.
     """
@@ -103,7 +104,7 @@ def exact_arithmetic() -> Iterator[None]:
     settings: list[tuple[Any, str, Any]] = [(cudnn, "deterministic", True), (cudnn, "benchmark", False)]
     # From torch 2.9 on, the older settings raise if the newer ones have been used.
     if hasattr(cudnn, "conv"):
-        newer = (cudnn.conv, matmul, mkldnn.conv, mkldnn.matmul)
+        newer = (cudnn.conv, cudnn.rnn, matmul, mkldnn.conv, mkldnn.rnn, mkldnn.matmul)
         settings += [(backend, "fp32_precision", "ieee") for backend in newer]
     else:
         settings += [(backend, "allow_tf32", False) for backend in (cudnn, matmul)]

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.backends import mha
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.nn.modules.dropout import _DropoutNd
 
@@ -215,8 +216,10 @@ def in_mode(model: nn.Module, training: bool, dropout: bool = False) -> Iterator
         training: whether the mode is training mode; a module's own `train` may keep layers in evaluation mode.
         dropout: whether dropout layers are in training mode in evaluation mode, too.
     """
-    before = [(layer, layer.training) for layer in model.modules()]
+    before, fast_path = [(layer, layer.training) for layer in model.modules()], mha.get_fastpath_enabled()
     try:
+        # The fast path of torch's transformer layers in evaluation mode leaves out their dropout.
+        mha.set_fastpath_enabled(fast_path and not dropout)
         if training:
             model.train()
         else:
@@ -224,5 +227,6 @@ def in_mode(model: nn.Module, training: bool, dropout: bool = False) -> Iterator
                 layer.training = dropout and isinstance(layer, _DropoutNd)
         yield
     finally:
+        mha.set_fastpath_enabled(fast_path)
         for layer, mode in before:
             layer.training = mode

@@ -16,7 +16,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from ucl import user_objects
 from ucl.catalogue import is_user_object
 from ucl.errors import InputError, one_line_with_type
-from ucl.machine.determinism import seeded_draws
+from ucl.machine.determinism import default_modes, seeded_draws
 from ucl.models.network import Network, OwnNetwork
 from ucl.models.slim_resnet import MODELS
 
@@ -63,6 +63,7 @@ def as_bytes(network: Network, facts: dict[str, Any]) -> bytes:
     return file.getvalue()
 
 
+@default_modes()
 def load(source: Any, task: int | None = None, device: torch.device | str = "cpu") -> Network:
     """The network after a task of a run that was measured with `weights`, see `ucl.run`.
 
