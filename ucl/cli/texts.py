@@ -35,7 +35,6 @@ EXAMPLES = {
     "sweep": """examples:
   ucl sweep bloodcell --seeds 0 1 2                    the BloodCell columns of Table 3, 60 runs, one after another
   ucl sweep table1 table2 --jobs 4                     four processes that share the cores, or the GPU
-  ucl sweep table1 table2 --jobs auto                  a process for each core, as far as the memory suffices
   ucl sweep --config grid.yaml                         all combinations of your own values, for example
       dataset: path/to/folder
       score: [BI, "mine:score"]
@@ -46,7 +45,7 @@ EXAMPLES = {
 
 several runs on one GPU, which compute at the same time only with NVIDIA's MPS:
   nvidia-cuda-mps-control -d                           once; ends with: echo quit | nvidia-cuda-mps-control
-  ucl sweep table1 --jobs auto
+  ucl sweep table1 --jobs 8
 
 a SLURM job array: each job runs a twentieth of the table, all records go into one shared folder:
   ucl data get cifar10 --data /shared/data             once, so that the jobs need no download

@@ -24,10 +24,6 @@ class AnytimeEvaluation(Listener):
     by looking at the curves do not use the test images. The tests do not change what is learnt: dropout masks have
     their own generator.
 
-    Args:
-        config, model, stream: the run and its parts.
-        clock: measures the seconds of the tests.
-
     Raises:
         InputError: a task has no validation images.
     """

@@ -28,7 +28,7 @@ class RunFiles(Listener):
     They are named after the run (`ucl.records.store.stem`), with the version of its images and of the user's code.
 
     Args:
-        config, dataset, source, tests, clock: the run, the hash of the user's code, and parts of the run.
+        source: hash of the user's code.
         folders: the folder of the files by their kind, weights or predictions; None for no such files.
 
     Attributes:

@@ -13,7 +13,7 @@ import torch
 
 from ucl import scorers
 from ucl.buffers import Buffer
-from ucl.catalogue import STATISTICS, method_row
+from ucl.catalogue import STATISTICS
 from ucl.config import Config
 from ucl.evaluation.accuracy import Evaluation
 from ucl.evaluation.readings import published_test, with_statistics
@@ -40,12 +40,7 @@ def has_diverged(model: Network) -> bool:
 
 
 class RunTests(Listener):
-    """The tests of a run after each task, with `Config.readings` in all readings.
-
-    Args:
-        config, model, stream, buffer: the run and its parts.
-        clock: measures the seconds of the tests.
-        dtype: arithmetic of the scoring passes.
+    """The tests of a run after each task, with `Config.readings` in all readings; `dtype` is that of scoring passes.
 
     Attributes:
         evaluation: results with the statistics of `Config.test_batchnorm`: the run's accuracy.
@@ -72,10 +67,9 @@ class RunTests(Listener):
                 self._readings["published test"] = evaluation()
         self.tested = model
         needed = config.readings or config.test_batchnorm != "running"
-        scores = config.uses_scores or "scoring_batchnorm" in method_row(config.method).uses
         # A user's method or memory policy may make passes in training mode for any purpose.
         by_user = {"method", "population"} & config.user_objects.keys()
-        changed = (scores and config.scoring_batchnorm == "train") or by_user
+        changed = config.relevant.get("scoring_batchnorm") == "train" or by_user
         self._parts: dict[str, Any] = {"evaluation": self.evaluation, **self._readings}
         self._statistics: Callable[[], Statistics] = partial(statistics_of, model)  # after the training steps alone
         if needed and changed and model.has_running_statistics:

@@ -38,11 +38,7 @@ class Clock:
         """The timing entry of the record."""
         total = self._now() - self._begin
         reported = self.PARTS if self._device.type == "cpu" else self.TESTS
-        seconds = {
-            part: round(self._parts.get(part, 0.0), 3) if part in reported else None
-            for part in self.PARTS
-            if part != "readings" or part in self._parts
-        }
+        seconds = {part: round(self._parts.get(part, 0.0), 3) if part in reported else None for part in self.PARTS}
         return {"total": round(total, 3), **seconds, "batches": batches}
 
     def _now(self, wait: bool = True) -> float:

@@ -58,9 +58,9 @@ class Record:
             score (the last one that the memory used; None without a score), confidence and bregman_information (both
             computed by the final network); {} without a memory.
         timing: seconds in total, in training steps ("training"), in memory updates ("memory"), in tests ("evaluation")
-            and in those of the readings ("readings", 0 without `Config.readings`; absent from older records, and if the
-            run ended before its first test), and the number of batches ("batches"). training and memory are None on a
-            GPU, where they overlap with the host's work.
+            and in those of the readings ("readings", 0 without `Config.readings`; absent from older records), and the
+            number of batches ("batches"). training and memory are None on a GPU, where they overlap with the host's
+            work.
         environment: device, processor, threads, precision of scoring, versions, commit of the code; graphs, whether a
             GPU repeated training steps from CUDA graphs (absent from older records); source, the hash of the sources of
             the user's objects (`ucl.user_objects.source_hash`); peak memory in MiB: on a GPU of the run's tensors,
@@ -92,12 +92,7 @@ class Record:
     files: dict[str, str] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        results = [self.failure] if self.failure else []
-        if self.diverged_after is None:
-            balanced = " (balanced)" if self.config.balanced_accuracy else ""
-            A, F = decimal(100 * self.last_accuracy), decimal(100 * self.last_forgetting)
-            results += [f"A {A} %{balanced}", f"F {F} %"]
-        return f"<Record {self.name}: {', '.join(results)}>"
+        return f"<Record {self.name}: {self.in_brief}>"
 
     def __str__(self) -> str:
         lines = [self.name, "accuracy in per cent on each task (columns) after each task (rows):"]
@@ -122,6 +117,15 @@ class Record:
         config = self.config
         memory = f", memory {config.memory_size}" if config.uses_memory else ""
         return f"{config.dataset_name}, {config.n_tasks} tasks{memory}, {config.label}, seed {config.seed}"
+
+    @property
+    def in_brief(self) -> str:
+        """The results, such as "A 84.2 %, F 17.4 %", after the kind of failure if the run failed."""
+        if self.diverged_after is not None:
+            return self.failure
+        balanced = " (balanced)" if self.config.balanced_accuracy else ""
+        results = f"A {decimal(100 * self.last_accuracy)} %{balanced}, F {decimal(100 * self.last_forgetting)} %"
+        return f"{self.failure}, {results}" if self.failure else results
 
     @property
     def collapsed(self) -> bool:

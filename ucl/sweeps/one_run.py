@@ -13,7 +13,6 @@ from ucl import checkpoints
 from ucl.config import Config
 from ucl.errors import InputError, one_line, one_line_with_type
 from ucl.experiment import run
-from ucl.fields import decimal
 from ucl.machine.terminal import duration
 from ucl.records import RecordStore
 from ucl.records.store import StoredRun
@@ -79,10 +78,7 @@ def measure(config: Config, store: str, threads: int | None, root: str | None, c
                 return Outcome("locked", "another process is measuring it")
             if not is_new:
                 return Outcome("exists", "measured by another process")
-            A, F = decimal(100 * record.last_accuracy), decimal(100 * record.last_forgetting)
-            results = "" if record.failure == "diverged" else f"A {A} %, F {F} %"
-            parts = [record.failure, results, duration(record.timing["total"])]
-            return Outcome("measured", ", ".join(filter(None, parts)))
+            return Outcome("measured", f"{record.in_brief}, {duration(record.timing['total'])}")
         except Exception as error:
             return failed(error)
         finally:
