@@ -277,7 +277,6 @@ ASKING = {
 def test_a_function_gets_what_its_parameters_are_named_after(how):
     function, expected = ASKING[how]
     asking = user_objects.ByName(function, KNOWN)
-    asking.check()
     assert asking({name: value for name, value in GIVEN.items() if name in asking.asked}) == expected
     assert asking.asked == {name for name, value in GIVEN.items() if value in expected}
 
@@ -285,4 +284,4 @@ def test_a_function_gets_what_its_parameters_are_named_after(how):
 @pytest.mark.parametrize("function", [lambda: 0, lambda x, y: 0, lambda logits_PNC, *, temperature: 0])
 def test_a_function_that_asks_for_something_unknown_or_nothing_is_refused(function):
     with pytest.raises(TypeError):
-        user_objects.ByName(function, KNOWN).check()
+        user_objects.ByName(function, KNOWN)

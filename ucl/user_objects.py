@@ -254,6 +254,9 @@ class ByName:
 
     Attributes:
         asked: names of the values that it asks for.
+
+    Raises:
+        TypeError: the function has another parameter without a default value, or has none at all.
     """
 
     def __init__(self, function: Callable[..., Any], known: Sequence[str]) -> None:
@@ -262,10 +265,7 @@ class ByName:
         self._first = [] if names and names[0] in known else [known[0]]
         self._named = [name for name in names if name in known]
         self.asked = frozenset((*self._first, *self._named))
-
-    def check(self) -> None:
-        """Raise a TypeError if the function has another parameter without a default value, or has none at all."""
-        signature(self._function).bind(*self._first, **dict.fromkeys(self._named))
+        signature(function).bind(*self._first, **dict.fromkeys(self._named))
 
     def __call__(self, values: Mapping[str, Any]) -> Any:
         """Call the function with those of the values, by name, that it asks for."""
@@ -279,7 +279,7 @@ def find_by_name(field: str, path: str, known: Sequence[str]) -> Callable[..., A
         InputError: see `find`; or the function has another parameter without a default value, or none at all.
     """
     wanted = f"function of ({known[0]}), which may ask for {', '.join(known[1:])} too"
-    return _with_arguments(field, path, load(field, path), wanted, lambda function: ByName(function, known).check())
+    return _with_arguments(field, path, load(field, path), wanted, lambda function: ByName(function, known))
 
 
 def _with_arguments(

@@ -110,12 +110,8 @@ def progress(table: pd.DataFrame) -> str:
         counts = f"{row['measured']} of {row['runs']}"
         rows.append([row["dataset"], _word(row["memory_size"]), row["label"], counts, notes])
     lines = [text_table(["dataset", "memory", "method", "measured", "missing"], rows, 5)]
-    n_missing = table["missing"].map(len)
-    if n_missing.any():
-        unknown = n_missing[table["seconds"].isna()].sum()
-        seconds = table["seconds"].sum() if unknown < n_missing.sum() else math.nan
-        note = f", not counting {unknown} without an estimate" if unknown else ""
-        lines.append(f"time of the missing runs here, one after another: {_time(seconds)}{note}")
+    if table["missing"].any():
+        lines.append(f"time of the missing runs here, one after another: {_time(table['seconds'].sum(skipna=False))}")
     return "\n".join(lines)
 
 
