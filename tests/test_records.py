@@ -14,8 +14,7 @@ import pytest
 import ucl
 from ucl import Config, InputError, Record, RecordStore, load_records
 from ucl.machine.files import check_writable
-from ucl.records.runs import latest
-from ucl.records.store import as_table
+from ucl.records.runs import as_table, latest
 
 pytestmark = pytest.mark.usefixtures("small_networks")
 NAN = float("nan")

@@ -2,7 +2,8 @@
 
 from ucl.records.measures import COLUMNS, FURTHER_MEASURES, MEASURES, Anytime, Reading
 from ucl.records.record import Record, failures
-from ucl.records.store import RecordStore, as_table, load_records
+from ucl.records.runs import as_table, load_records
+from ucl.records.store import RecordStore
 
 __all__ = [
     "COLUMNS",

@@ -16,18 +16,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 from ucl import user_objects
 from ucl.config import Config
 from ucl.errors import InputError, first_of
 from ucl.machine.files import write_whole
-from ucl.records.measures import COLUMNS
-from ucl.records.record import FACTS, Record, Version
+from ucl.records.record import Record, Version
 from ucl.streams import datasets
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _NAME = re.compile(r"(.*-s\d+-)([0-9a-f]{16})(?:-[0-9a-f]+)*\.json")  # beginning and key in the name of a record's file
 _fingerprints: dict[tuple[str, int | None], str] = {}  # by the stamp of the files and the image size
@@ -239,46 +235,3 @@ def report_missing_files(runs: Iterable[StoredRun], **folders: str | Path | None
         if without := [path.name for path, record in stored if kind not in record.files]:
             reason = f"measured without {kind}; delete the record to measure the run again"
             warnings.warn(f"{first_of(without)}: {reason}", stacklevel=3)
-
-
-def load_records(store: str | Path) -> pd.DataFrame:
-    """The records of a folder as a table.
-
-    Args:
-        store: the folder.
-
-    Returns:
-        One row per record: its `label` (the method's name in the paper's tables), one column per field of `Config`
-        (empty if the field can't change the run's result), its measures under the names in `COLUMNS`, see
-        `Record.measures`; then diverged_after (NA if the run did not diverge), collapsed, seconds, seconds_per_batch,
-        device, processor, threads, fingerprint, date, key and the `record` itself. Without records it is empty.
-
-    Raises:
-        InputError: there is no such folder.
-    """
-    records = RecordStore(store)
-    if not records.folder.is_dir():
-        raise InputError("store", str(store), "no such folder; give the folder that `ucl run` or `ucl sweep` wrote to")
-    return as_table(records)
-
-
-def as_table(records: pd.DataFrame | Iterable[Record]) -> pd.DataFrame:
-    """The table of `load_records` for some records, such as those that `ucl.sweep` returns.
-
-    Args:
-        records: the records, or already such a table.
-
-    Raises:
-        InputError: it is something else, for example the name of a folder or a table of means.
-    """
-    import pandas as pd
-
-    if isinstance(records, pd.DataFrame) and "record" in records:
-        return records
-    listed: list[Any] = list(records) if isinstance(records, Iterable) else [None]
-    if not all(isinstance(record, Record) for record in listed):
-        given = records if isinstance(records, (str, Path)) else type(records).__name__
-        raise InputError("records", given, "give records, or a table of them: ucl.load_records(folder)")
-    columns = ["label", *(field.name for field in dataclasses.fields(Config)), *COLUMNS.values(), *FACTS]
-    table = pd.DataFrame([record.summary() for record in listed], columns=columns)
-    return table.astype({"diverged_after": "Int64"})
