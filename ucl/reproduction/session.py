@@ -18,19 +18,18 @@ from ucl.streams.datasets import ImageDataset
 
 @dataclass(frozen=True)
 class Session:
-    """The runs of a notebook, each once, the table of their records, and the folders of records and of figures.
+    """The table of the records of a notebook's runs, and the folder of its figures.
 
-    `missing` is the number of runs without a record.
+    Of `n` runs, each counted once, `missing` have no record.
     """
 
-    configs: list[Config]
     runs: pd.DataFrame
+    n: int
     missing: int
-    store: Path
     output: Path
 
     def __str__(self) -> str:
-        return f"{len(self.configs) - self.missing} of {len(self.configs)} runs measured"
+        return f"{self.n - self.missing} of {self.n} runs measured"
 
 
 def open_session(
@@ -66,7 +65,7 @@ def open_session(
     report(stored)
     records = [(run.path, run.record or (None if compute else run.outdated)) for run in stored]
     found = {path: record for path, record in records if record is not None}  # Two runs may share a record.
-    return Session(configs, as_table(found.values()), sum(record is None for _, record in records), store, output)
+    return Session(as_table(found.values()), len(configs), sum(record is None for _, record in records), output)
 
 
 def images_here(name: str, fingerprint: str = "") -> ImageDataset | None:
