@@ -3,17 +3,19 @@
 The fixtures import torch and the networks: the process that only distributes the tests needs neither.
 """
 
+import copy
 import gc
 import os
 import subprocess
 import sys
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from ucl import Config, user_objects
+from ucl import Config, InputError, user_objects
 
 
 def __getattr__(name):
@@ -151,6 +153,27 @@ def python(*words, environment=None, **options):
 def files(folder):
     """The contents of all files in a folder."""
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@contextmanager
+def refused(name, value=None):
+    """Check that the block ends with an `InputError` of one line that names this argument, and this value if given."""
+    with pytest.raises(InputError) as refusal:
+        yield refusal
+    assert refusal.value.name == name and value in (None, refusal.value.value) and "\n" not in str(refusal.value)
+
+
+@contextmanager
+def unchanged(model):
+    """Check that the block leaves weights, statistics and modes of a network and torch's global draws as they were."""
+    import torch
+
+    def state():
+        return copy.deepcopy(model.state_dict()), [layer.training for layer in model.modules()], torch.get_rng_state()
+
+    before = state()
+    yield
+    torch.testing.assert_close(state(), before, rtol=0, atol=0, equal_nan=True)
 
 
 def assert_refused(answer, named):

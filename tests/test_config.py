@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -154,9 +155,8 @@ def test_a_configuration_read_from_json_chooses_its_defaults_again():
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", "3", "null", '"digits"'])
 def test_text_that_is_not_a_configuration_is_refused(text):
-    with pytest.raises(InputError) as refusal:
+    with refused("config"):
         Config.from_json(text)
-    assert refusal.value.name == "config"
 
 
 # Keys
@@ -315,9 +315,8 @@ REFUSED = {  # values that a field refuses
 @pytest.mark.parametrize("name", FIELDS)
 def test_a_value_out_of_range_is_refused_in_one_line_with_its_field(name):
     for value in [*REFUSED[name], *([None] if FIELDS[name].default is not None else [])]:
-        with pytest.raises(InputError) as refusal:
+        with refused(name):
             Config(**{name: value})
-        assert refusal.value.name == name and "\n" not in str(refusal.value), value
 
 
 @pytest.mark.parametrize("name", [*WHOLE, *REAL, *CHOICES])
@@ -327,7 +326,7 @@ def test_all_values_of_a_range_are_accepted(name):
 
 
 @pytest.mark.parametrize(
-    ("fields", "refused"),
+    ("fields", "field"),
     [
         ({"batch_size": 1}, "batch_size"),
         ({"batch_size": 0, "model": "mine:net"}, "batch_size"),
@@ -354,13 +353,12 @@ def test_all_values_of_a_range_are_accepted(name):
     ],
     ids=str,
 )
-def test_fields_that_contradict_each_other_are_refused_and_others_accepted(fields, refused):
-    if refused is None:
+def test_fields_that_contradict_each_other_are_refused_and_others_accepted(fields, field):
+    if field is None:
         assert {name: getattr(Config(**fields), name) for name in fields} == fields
-        return
-    with pytest.raises(InputError) as refusal:
-        Config(**fields)
-    assert refusal.value.name == refused
+    else:
+        with refused(field):
+            Config(**fields)
 
 
 @pytest.mark.parametrize(

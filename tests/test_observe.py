@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from conftest import unchanged
 from test_plots import words_in
 
 import ucl
@@ -95,10 +96,8 @@ def test_scores_are_those_of_the_scorer_called_directly_and_change_nothing(data,
     model = build_model(BASE.replace(dropout=dropout), data)
     images = torch.from_numpy(data.train_images[20:32]).movedim(-1, 1)
     positions = torch.arange(20, 32)
-    before, draws = {name: value.clone() for name, value in model.state_dict().items()}, torch.get_rng_state()
-    scores = scores_of(model, images, positions, seed=3)
-    assert torch.equal(torch.get_rng_state(), draws)
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    with unchanged(model):
+        scores = scores_of(model, images, positions, seed=3)
     assert (model.dropout_rate, model.dropout.p) == (dropout, dropout)
     assert list(scores) == [name for name, row in SCORES.items() if dropout or not row.dropout_passes]
 

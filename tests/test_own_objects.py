@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import assert_refused, needs_bfloat16
+from conftest import assert_refused, needs_bfloat16, refused
 
 import ucl
 from ucl import Config, RecordStore, load_records, plots
@@ -124,9 +124,8 @@ def measured(here):
 @pytest.mark.parametrize("name", ["cached", "on_a_body"])
 def test_a_network_that_an_earlier_run_may_have_trained_is_refused(measured, name):
     measured(model=f"once:{name}")
-    with pytest.raises(ucl.InputError) as refusal:
+    with refused("model"):
         measured(model=f"once:{name}", seed=1)
-    assert refusal.value.name == "model" and "\n" not in str(refusal.value)
 
 
 @pytest.mark.parametrize("fields", [dict(model="once:pooled"), dict(population="uncertainty", score="once:counts")])

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import refused
 from made_up import frame
 from scipy import stats
 from test_tables import record_of
@@ -27,7 +28,7 @@ def of(config, retained, **facts):
 RUNS = frame(*of(BI, OURS), *of(ER, THEIRS))
 
 
-def refused(*arguments):
+def refusal_of(*arguments):
     with pytest.raises(InputError) as refusal:
         ucl.compare(*arguments)
     return str(refusal.value)
@@ -115,12 +116,12 @@ def test_a_field_of_the_stream_in_both_filters_differs_within_the_pairs():
     ],
 )
 def test_runs_of_other_streams_images_or_seeds_are_not_paired(records, word):
-    assert f"{word} is " in refused(frame(*records), "score=BI", "label=ER")
+    assert f"{word} is " in refusal_of(frame(*records), "score=BI", "label=ER")
 
 
 def test_two_versions_of_the_images_are_never_averaged():
     both = frame(*of(BI, OURS), *of(ER, THEIRS), *of(BI, OURS, fingerprint="bb"), *of(ER, THEIRS, fingerprint="bb"))
-    assert "fingerprint=aa" in refused(both, "score=BI", "label=ER")
+    assert "fingerprint=aa" in refusal_of(both, "score=BI", "label=ER")
     assert set(ucl.compare(ucl.where(both, "fingerprint=bb"), "score=BI", "label=ER")["n"]) == {3}
 
 
@@ -133,11 +134,11 @@ def test_methods_that_were_scored_in_different_arithmetics_are_named():
 def test_a_filter_that_selects_several_methods_is_refused_with_what_differs():
     mine = BI.replace(score="mine:s")
     mixed = frame(*of(mine, {0: 0.1}, source="0a"), *of(mine, {1: 0.1}, source="0b"), *of(ER, THEIRS))
-    assert "source (0a, 0b)" in refused(mixed, "score=mine:s", "label=ER")
+    assert "source (0a, 0b)" in refusal_of(mixed, "score=mine:s", "label=ER")
     several = frame(*of(BI, OURS), *of(BI.replace(refresh=2), OURS), *of(BI.replace(selection="top"), OURS))
     runs = pd.concat([several, frame(*of(ER, THEIRS))], ignore_index=True)
-    assert "label=BI bottom" in refused(runs, "score=BI", "label=ER")
-    assert "refresh (1, 2)" in refused(runs, "label=BI bottom", "label=ER")
+    assert "label=BI bottom" in refusal_of(runs, "score=BI", "label=ER")
+    assert "refresh (1, 2)" in refusal_of(runs, "label=BI bottom", "label=ER")
     assert set(ucl.compare(runs, "label=BI bottom settings=", "label=ER")["n"]) == {3}
 
 
@@ -160,9 +161,8 @@ def test_settings_are_part_of_a_methods_name():
     ],
 )
 def test_what_cannot_be_compared_is_refused(arguments, name):
-    with pytest.raises(InputError) as refusal:
+    with refused(name):
         ucl.compare(RUNS, *arguments)
-    assert refusal.value.name == name
 
 
 def test_a_comparison_agrees_with_the_table_of_all_effects():

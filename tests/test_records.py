@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import refused
 
 import ucl
 from ucl import Config, InputError, Record, RecordStore, load_records
@@ -206,9 +207,9 @@ def test_a_folder_that_cannot_be_used_is_refused(tmp_path, monkeypatch, name, us
     monkeypatch.chdir(tmp_path)
     Path("file").write_text("in the way")
     Path("link").symlink_to(tmp_path / "gone" / "away")
-    with pytest.raises(InputError) as refusal:
+    with refused("store") as refusal:
         use(name)
-    assert refusal.value.name == "store" and name in str(refusal.value) and "\n" not in str(refusal.value)
+    assert name in str(refusal.value)
     assert Path("file").read_text() == "in the way"
 
 

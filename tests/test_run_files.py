@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from conftest import refused
 
 import ucl
 from ucl import InputError, RecordStore
@@ -129,9 +130,8 @@ def test_a_network_of_another_task_or_format_is_refused(measured, tmp_path):
     (tmp_path / "task0.pt").replace(tmp_path / "task1.pt")
     record = replace(measured, files={"weights": str(tmp_path)})
     for source in ((record,), (record, 0), (record, 2), (__file__,)):
-        with pytest.raises(InputError) as refusal:
+        with refused("weights"):
             ucl.models.load(*source)
-        assert refusal.value.name == "weights" and "\n" not in str(refusal.value)
 
 
 def test_a_network_whose_source_has_changed_is_loaded_with_a_warning(here):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.stats
 import torch
-from conftest import needs_bfloat16
+from conftest import needs_bfloat16, refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -429,9 +429,8 @@ WRONG = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_a_score_that_cannot_be_used_is_refused_with_its_path(name):
-    with pytest.raises(InputError) as refusal:
+    with refused("score", "mine:score"):
         users_scorer(WRONG[name])(SETTLED(), [pictures(2), pictures(1)])
-    assert (refusal.value.name, refusal.value.value) == ("score", "mine:score")
 
 
 def diverged():
@@ -512,9 +511,8 @@ def test_a_score_gets_labels_features_and_losses_of_the_plain_images(monkeypatch
     ],
 )
 def test_an_unknown_value_is_refused(name, value):
-    with pytest.raises(InputError) as refusal:
+    with refused(name):
         scorer(**{name: value})
-    assert refusal.value.name == name
 
 
 @pytest.mark.parametrize("name", [name for name, row in ROWS.items() if not row.of_probabilities])

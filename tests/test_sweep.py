@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from conftest import refused
 from test_ends import is_alive, wait_for
 
 import ucl
@@ -213,9 +214,8 @@ def test_an_argument_that_cannot_be_used_is_refused_at_once(tiny, tmp_path, argu
     arguments = {"configs": [tiny], "store": tmp_path / "runs", **SWEEP}
     is_field = argument in ("population", "dataset")
     arguments |= {"configs": [tiny, tiny.replace(**{argument: value})]} if is_field else {argument: value}
-    with pytest.raises(InputError) as refusal:
+    with refused(argument):
         sweep(**arguments)
-    assert refusal.value.name == argument and "\n" not in str(refusal.value)
     assert not (tmp_path / "runs").exists()
 
 
