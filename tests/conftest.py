@@ -133,6 +133,13 @@ def cli(capsys):
     return call
 
 
+def parts(config, device="cpu", graphs=None):
+    """The parts of a run before its first batch: stream, network, memory and method."""
+    from ucl.assembly import assemble, datasets
+
+    return assemble(config, datasets.load(config.dataset), device, graphs)
+
+
 def learn(tasks, model, buffer, method):
     """The loop of a run over these tasks, without its tests."""
     for batch in (batch for task in tasks for batch in task):

@@ -7,11 +7,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from conftest import save_bands
+from conftest import parts, save_bands
 
 import ucl
 from ucl import Config, InputError, Record
-from ucl.assembly import build_model, build_stream
 from ucl.evaluation import AnytimeEvaluation, predictions
 from ucl.machine.clock import Clock
 from ucl.machine.determinism import seed_for, seeded_draws
@@ -71,10 +70,9 @@ def test_tests_are_after_every_so_many_batches_and_at_the_end(base, every, batch
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 def test_each_number_is_that_of_the_network_tested_by_itself(base, dropout):
     config = base.replace(dropout=dropout)
-    data = ucl.datasets.load(config.dataset)
-    stream, model = build_stream(config.replace(evaluate_on="validation"), data), build_model(config, data)
+    stream, model, *_ = parts(config.replace(evaluate_on="validation"))
     clock = Clock(torch.device("cpu"))
-    anytime = AnytimeEvaluation(config.replace(evaluate_every=1), model, build_stream(config, data), clock)
+    anytime = AnytimeEvaluation(config.replace(evaluate_every=1), model, parts(config).stream, clock)
     for task in stream:
         anytime.after_batch(task)
     images = torch.cat([task.test_images for task in stream])

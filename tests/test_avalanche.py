@@ -5,13 +5,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from conftest import refused, unchanged
+from conftest import parts, refused, unchanged
 from torch import nn
 from torch.utils.data import TensorDataset
 
 import ucl
 from ucl import InputError
-from ucl.assembly import build_buffer, build_model, build_stream
 from ucl.catalogue import POLICIES as ROWS
 from ucl.catalogue import SCORES
 from ucl.models import OwnNetwork, SlimResNet18
@@ -97,8 +96,7 @@ def assert_equal_memories(ours, theirs):
 @each_policy
 def test_the_memory_is_that_of_our_buffer_fed_with_the_same_batches(base, policy):
     config = base.replace(**policy)
-    data = ucl.datasets.load(config.dataset)
-    stream, ours, learnt = build_stream(config, data), build_buffer(config, data), []
+    (stream, model, ours, _), learnt = parts(config), []
     batches = iter([batch for task in stream for batch in task])
 
     def follow(strategy):
@@ -110,7 +108,7 @@ def test_the_memory_is_that_of_our_buffer_fed_with_the_same_batches(base, policy
         learnt.append(strategy.clock.train_iterations)
 
     storage = StoragePolicy(config)
-    strategy = strategy_of(build_model(config, data), storage, [AfterExperience(follow)])
+    strategy = strategy_of(model, storage, [AfterExperience(follow)])
     strategy.train(online(benchmark_of(stream)))
     assert len(learnt) == stream.n_batches == 6 and next(batches, None) is None
     assert len(storage.buffer) == storage.max_size == 8
@@ -122,8 +120,7 @@ def test_the_memory_is_that_of_our_buffer_fed_with_the_same_batches(base, policy
 @pytest.mark.parametrize("population", AT_TASK_ENDS)
 def test_policies_that_act_at_task_ends_take_whole_tasks(base, population):
     config = base.replace(population=population)
-    data = ucl.datasets.load(config.dataset)
-    stream, ours = build_stream(config, data), build_buffer(config, data)
+    stream, model, ours, _ = parts(config)
     tasks = iter(stream)
 
     def follow(strategy):
@@ -134,11 +131,11 @@ def test_policies_that_act_at_task_ends_take_whole_tasks(base, population):
         assert_equal_memories(ours, storage.memory)
 
     storage = StoragePolicy(config)
-    strategy = strategy_of(build_model(config, data), storage, [AfterExperience(follow)])
+    strategy = strategy_of(model, storage, [AfterExperience(follow)])
     strategy.train(benchmark_of(stream).train_stream)
     assert next(tasks, None) is None and np.bincount(storage.memory.labels).tolist() == [2, 2, 2, 2]
     with pytest.raises(InputError):
-        strategy_of(build_model(config, data), StoragePolicy(config)).train(online(benchmark_of(stream)))
+        strategy_of(model, StoragePolicy(config)).train(online(benchmark_of(stream)))
 
 
 def test_images_with_another_normalisation_are_scored_as_the_pixels_they_were(base):
@@ -148,7 +145,7 @@ def test_images_with_another_normalisation_are_scored_as_the_pixels_they_were(ba
     torch.manual_seed(0)
     model = nn.Sequential(nn.Flatten(), nn.Linear(28 * 28, 16), nn.Tanh(), nn.Dropout(0.5), nn.Linear(16, 4))
     network = OwnNetwork(model, "mine:model", 4, 1, 28, (mean,), (std,))
-    storage, ours = StoragePolicy(config, mean, std), build_buffer(config, ucl.datasets.load(config.dataset))
+    storage, ours = StoragePolicy(config, mean, std), parts(config).buffer
     for start in range(0, 24, 4):
         part = slice(start, start + 4)
         storage.post_adapt(SimpleNamespace(model=model), experience((pixels[part] - mean) / std, labels[part]))
@@ -179,9 +176,8 @@ def test_replayed_samples_have_their_labels_task_labels_and_training_transformat
 @pytest.mark.parametrize("model", ["ours", "with dropout", "with BatchNorm"])
 def test_scoring_leaves_the_strategys_model_and_the_global_draws_as_they_were(base, model):
     config = base.replace(score="MC" if model == "with dropout" else "BI")
-    data = ucl.datasets.load(config.dataset)
     networks = {
-        "ours": lambda: build_model(config, data),
+        "ours": lambda: parts(config).model,
         "with dropout": lambda: SimpleMLP(4, 28 * 28),
         "with BatchNorm": lambda: nn.Sequential(
             nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(2704, 4)
@@ -214,7 +210,7 @@ def test_images_of_another_shape_are_refused(base):
 
 
 def test_the_benchmark_has_the_batches_and_tests_of_the_stream(base):
-    stream = build_stream(base, ucl.datasets.load(base.dataset))
+    stream = parts(base).stream
     benchmark = benchmark_of(stream)
     batches = [batch for task in stream for batch in task]
     experiences = list(online(benchmark))
@@ -231,7 +227,7 @@ def test_the_benchmark_has_the_batches_and_tests_of_the_stream(base):
 @pytest.mark.parametrize("split", [lambda stream: stream, lambda stream: with_classes_timeline(online_of(stream))])
 def test_a_growing_head_has_the_classes_so_far(base, split):
     config = base.replace(n_tasks=None, tasks="1,0|3|2", memory_size=6)
-    benchmark = benchmark_of(build_stream(config, ucl.datasets.load(config.dataset)))
+    benchmark = benchmark_of(parts(config).stream)
     head, storage = IncrementalClassifier(28 * 28, 1), StoragePolicy(config)
     strategy, sizes = strategy_of(nn.Sequential(nn.Flatten(), head), storage), []
     for exp in benchmark.train_stream:

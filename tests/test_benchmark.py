@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from conftest import assert_refused, save_bands, learn, refused
+from conftest import assert_refused, save_bands, learn, refused, parts
 
-from ucl import Config, datasets, views
-from ucl.assembly import assemble, build_scorer
+from ucl import Config, views
+from ucl.assembly import build_scorer
 from ucl.benchmarks import ceiling as yardsticks
 from ucl.benchmarks import measure as benchmark
 from ucl.benchmarks.ceiling import Stopwatch
@@ -33,16 +33,16 @@ def data(tmp_path_factory):
     return str(save_bands(tmp_path_factory.mktemp("data") / "bands.npz", train=80, test=12))
 
 
-def parts(data):
-    """The parts of a run of six batches in two tasks."""
-    config = Config(dataset=data, n_tasks=2, memory_size=18, lr=0.03, precision="float32")
-    return assemble(config, datasets.load(data))
+@pytest.fixture
+def config(data):
+    """A run of six batches in two tasks."""
+    return Config(dataset=data, n_tasks=2, memory_size=18, lr=0.03, precision="float32")
 
 
 @pytest.fixture
-def trained(data):
+def trained(config):
     """A network after the stream, so that its running statistics differ from the initial ones, and its images."""
-    stream, model, buffer, method = parts(data)
+    stream, model, buffer, method = parts(config)
     learn(stream, model, buffer, method)
     return model, torch.cat([task.images for task in stream]), torch.cat([task.labels for task in stream])
 
@@ -50,8 +50,8 @@ def trained(data):
 # The slow implementation
 
 
-def test_an_uncertainty_memory_keeps_the_samples_that_the_slow_implementation_keeps(data):
-    stream, model, buffer, method = parts(data)
+def test_an_uncertainty_memory_keeps_the_samples_that_the_slow_implementation_keeps(config):
+    stream, model, buffer, method = parts(config)
     draws, memories = copy.deepcopy(buffer.scorer.passes.generator), set()
     slow = naive.Memory(18, lambda model, images: naive.exact_scores(model, images, draws))
     for batch in (batch for task in stream for batch in task):

@@ -10,12 +10,11 @@ from collections import Counter
 
 import pytest
 import torch
-from conftest import save_bands
+from conftest import parts, save_bands
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from ucl import Config, datasets
-from ucl.assembly import build_buffer, build_method, build_model, build_stream
+from ucl import Config
 from ucl.machine.determinism import exact_arithmetic
 
 pytestmark = pytest.mark.usefixtures("small_networks")
@@ -66,11 +65,7 @@ def dataset(tmp_path_factory):
 def stepped(dataset, fields, batches):
     """Return the operations of the training step and of the memory update, for each batch of the stream."""
     config = Config(**{"dataset": dataset, "n_tasks": 2, "memory_size": 10, "precision": "bfloat16"} | fields)
-    data = datasets.load(config.dataset)
-    stream = build_stream(config, data, "meta")
-    model = build_model(config, data, "meta")
-    buffer = build_buffer(config, data, "meta")
-    method = build_method(config, model)
+    stream, model, buffer, method = parts(config, "meta")
     operations = []
     for task in stream:
         for _, batch in zip(range(batches), task):

@@ -6,12 +6,11 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from conftest import unchanged
+from conftest import parts, unchanged
 from test_streams import dataset, stream_of
 from torch import nn
 
-from ucl import Config, datasets
-from ucl.assembly import build_method, build_model, build_stream
+from ucl import Config
 from ucl.evaluation import Evaluation
 from ucl.evaluation.readings import published_test
 from ucl.machine.determinism import seed_for
@@ -56,9 +55,7 @@ def test_tasks_that_share_classes_have_separate_accuracies():
 def learnt(tiny):
     """A network with dropout after a task of bands, and its stream."""
     config = Config(dataset=tiny.dataset, n_tasks=1, score="MC", memory_size=8, lr=0.05)
-    data = datasets.load(config.dataset)
-    stream, model = build_stream(config, data), build_model(config, data)
-    method = build_method(config, model)
+    stream, model, _, method = parts(config)
     for batch in [*stream.tasks[0]] * 3:
         method.learn(model, batch)
     return model, stream.tasks[0]

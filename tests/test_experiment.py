@@ -9,11 +9,10 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from conftest import TWO_STAGES, learn, python
+from conftest import TWO_STAGES, learn, parts, python
 from sklearn.metrics import accuracy_score, balanced_accuracy_score
 
 import ucl
-from ucl.assembly import build_buffer, build_model, build_stream
 from ucl.config import Config
 from ucl.errors import InputError
 from ucl.evaluation import predictions
@@ -116,7 +115,7 @@ def test_a_record_names_the_data_and_the_order_of_the_classes(base, record):
     data = ucl.datasets.load(base.dataset)
     assert record.data == {"name": "squares", "fingerprint": data.fingerprint, "training_images": 160}
     assert record.classes == list(data.classes)
-    assert record.class_order == list(build_stream(base, data).class_order)
+    assert record.class_order == list(parts(base).stream.class_order)
     facts = record.environment
     assert (facts["device"], facts["threads"], facts["scoring_precision"]) == ("cpu", 1, "float32")
     assert (facts["torch"], facts["ucl"]) == (torch.__version__, ucl.__version__)
@@ -137,8 +136,7 @@ def test_timings_add_up(record):
 
 def test_a_network_with_dropout_is_judged_by_the_mean_of_twenty_passes(small, monkeypatch):
     config = small.replace(dropout=0.7, n_tasks=1)
-    data = ucl.datasets.load(config.dataset)
-    (task,), model = build_stream(config, data).tasks, build_model(config, data)
+    (task,), model, *_ = parts(config)
     torch.manual_seed(0)  # This seeds the dropout masks.
     for batch in [*task] * 8:
         METHODS["finetune"](model, config.lr).learn(model, batch, None)
@@ -159,9 +157,7 @@ def test_a_network_with_dropout_is_judged_by_the_mean_of_twenty_passes(small, mo
 
 def by_hand(config):
     """Run `config` in a plain loop; returns accuracy matrix and final balanced accuracy, computed by scikit-learn."""
-    data = ucl.datasets.load(config.dataset)
-    stream, model, buffer = build_stream(config, data), build_model(config, data), build_buffer(config, data)
-    method = METHODS[config.method](model, config.lr, seed_for(config.seed, "replay"))
+    stream, model, buffer, method = parts(config)
     accuracy = np.full((len(stream), len(stream)), np.nan)
     labels, predictions = [], []
     for task in stream:
@@ -315,9 +311,6 @@ def test_the_final_model_scores_each_stored_image_by_the_same_views_for_every_me
     assert len(set(memory["confidence"])) > 4
 
 
-# --- options ---
-
-
 # --- errors and noise ---
 
 
@@ -378,8 +371,7 @@ def test_a_network_that_diverges_is_a_result_that_ends_with_the_task(three_tasks
 
 
 def test_statistics_that_are_infinite_are_divergence_though_the_weights_are_numbers(small):
-    data = ucl.datasets.load(small.dataset)
-    model = build_model(small, data)
+    model = parts(small).model
     assert not has_diverged(model)
     model.register_buffer("mask", torch.tensor([-math.inf]))  # as attention has, from the start
     assert not has_diverged(model)

@@ -11,13 +11,11 @@ import math
 
 import pytest
 import torch
-from conftest import learn
+from conftest import learn, parts
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import ucl
-from ucl import datasets
-from ucl.assembly import build_buffer, build_method, build_model, build_stream
 from ucl.machine import cuda_graphs as graphs
 from ucl.machine.cuda_graphs import WARM_UP, Graphed
 from ucl.machine.determinism import repeatable
@@ -119,11 +117,9 @@ KINDS = {
 
 def learnt(config, device="cpu", graphs=True):
     """Weights and statistics after a stream, the memory's content, and whether graphs were in use at the end."""
-    data, device = datasets.load(config.dataset), torch.device(device)
-    with repeatable(config.seed, device):
-        model, buffer = build_model(config, data, device), build_buffer(config, data, device, graphs)
-        method = build_method(config, model, graphs)
-        learn(build_stream(config, data, device), model, buffer, method)
+    with repeatable(config.seed, torch.device(device)):
+        stream, model, buffer, method = parts(config, device, graphs)
+        learn(stream, model, buffer, method)
     return model.state_dict(), None if buffer is None else buffer.positions.tolist(), method.graphs_in_use
 
 

@@ -5,10 +5,10 @@ import pandas as pd
 import pytest
 import scipy.stats
 import torch
-from conftest import learn, refused
+from conftest import learn, parts, refused
 
 import ucl
-from ucl.assembly import build_buffer, build_method, build_model, build_stream
+from ucl.assembly import build_method
 from ucl.evaluation import predictions
 from ucl.machine.determinism import repeatable
 from ucl.streams import datasets
@@ -72,13 +72,11 @@ def test_differences_are_paired_by_seed_and_the_states_of_a_seed_count_once():
 
 
 def test_a_row_equals_the_steps_by_hand(table):
-    data = datasets.load("digits")
     with repeatable(BASE.seed, torch.device("cpu")):
-        stream, model = build_stream(BASE, data), build_model(BASE, data)
-        buffer, method = build_buffer(BASE, data), build_method(BASE, model)
+        stream, model, buffer, method = parts(BASE)
         first, second = stream.tasks[:2]
         learn([first], model, buffer, method)
-        swapped = build_buffer(POLICIES[2], data)
+        swapped = parts(POLICIES[2]).buffer
         (everything,) = pool([first])
         swapped.update(model, everything)
         method = build_method(BASE, model)
@@ -90,7 +88,7 @@ def test_a_row_equals_the_steps_by_hand(table):
 
 
 def test_the_pool_is_every_training_image_of_the_tasks_once():
-    tasks = build_stream(BASE, datasets.load("digits")).tasks[:3]
+    tasks = parts(BASE).stream.tasks[:3]
     everything = pool(tasks)
     assert sorted(everything.positions.tolist()) == sorted(p for task in tasks for p in task.positions.tolist())
     data = datasets.load("digits")

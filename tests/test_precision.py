@@ -5,13 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
-from conftest import learn, needs_bfloat16, save_bands
+from conftest import learn, needs_bfloat16, parts, save_bands
 
-from ucl import Config, assembly, datasets, run
-from ucl.assembly import build_buffer, build_model, build_stream
+from ucl import Config, assembly, run
 from ucl.benchmarks.precision import count_kept_by_both, kept_by_both
-from ucl.machine.determinism import repeatable, seed_for
-from ucl.methods import ExperienceReplay
+from ucl.machine.determinism import repeatable
 from ucl.scorers import Scorer
 from ucl.studies.steps import steps
 
@@ -41,9 +39,7 @@ class TurnedInBfloat16(Scorer):
 
 
 def test_a_score_that_keeps_the_other_end_is_reported(config):
-    data = datasets.load(config.dataset)
-    model, stream = build_model(config, data), build_stream(config, data)
-    buffer = build_buffer(config.replace(precision="bfloat16"), data)
+    stream, model, buffer, _ = parts(config.replace(precision="bfloat16"))
     buffer.scorer = TurnedInBfloat16(buffer.scorer.score, buffer.scorer.passes)
     counts = [count_kept_by_both(model, batch, buffer) for batch in stream.tasks[0]]
     _, kept, both = np.array(counts).sum(0)
@@ -52,13 +48,11 @@ def test_a_score_that_keeps_the_other_end_is_reported(config):
 
 @pytest.mark.parametrize("every", [1, 4])
 def test_the_run_is_the_run_it_would_be_without(config, every, monkeypatch):
-    data = datasets.load(config.dataset)
+    coarse = config.replace(precision="bfloat16")
     with repeatable(config.seed, torch.device("cpu")):
-        model, stream = build_model(config, data), build_stream(config, data)
-        expected = build_buffer(config.replace(precision="bfloat16"), data)
-        method = ExperienceReplay(model, config.lr, seed_for(config.seed, "replay"))
+        stream, model, expected, method = parts(coarse)
         learn(stream, model, expected, method)
-    watched = build_buffer(config.replace(precision="bfloat16"), data)
+    watched = parts(coarse).buffer
     monkeypatch.setattr(assembly, "build_buffer", lambda *_, **__: watched)
     table = kept_by_both(config, every)
     assert torch.equal(watched.positions, expected.positions)
@@ -70,7 +64,7 @@ def test_the_run_is_the_run_it_would_be_without(config, every, monkeypatch):
 def test_a_loop_by_hand_scores_in_the_precision_of_the_run(config, precision):
     config = config.replace(precision=precision)
     with repeatable(config.seed, torch.device("cpu")):
-        stream, model, buffer, method = assembly.assemble(config, datasets.load(config.dataset))
+        stream, model, buffer, method = parts(config)
         for task in stream:
             for _ in steps(task, model, buffer, method):
                 pass

@@ -8,20 +8,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import learn, needs_bfloat16, unchanged
+from conftest import learn, needs_bfloat16, parts, unchanged
 from torch import nn
 from torch.nn.utils.parametrizations import spectral_norm
 
 import ucl
-from ucl import datasets
-from ucl.assembly import assemble, build_buffer, build_model, build_scorer, build_stream
+from ucl.assembly import build_scorer
 from ucl.buffers.reservoir import ReservoirBuffer
 from ucl.catalogue import READINGS, STATISTICS
 from ucl.evaluation import readings, running_statistics
 from ucl.evaluation.running_statistics import shift, statistics_of
 from ucl.evidence.paper import PUBLISHED_CODE
 from ucl.machine.determinism import repeatable, seeded_draws
-from ucl.methods import METHODS, ExperienceReplay
+from ucl.methods import ExperienceReplay
 from ucl.models import OwnNetwork, to_unit
 from ucl.models.passes import TrainingModeNetwork
 from ucl.scorers import views
@@ -40,10 +39,7 @@ def few_batches(monkeypatch):
 @pytest.fixture(scope="module")
 def trained(tiny):
     """A network, its memory of 30 images, more than a batch, and the tasks of a short stream, all learnt."""
-    tiny = tiny.replace(memory_size=30)
-    dataset = datasets.load(tiny.dataset)
-    stream, model, buffer = build_stream(tiny, dataset), build_model(tiny, dataset), build_buffer(tiny, dataset)
-    method = METHODS["er"](model)
+    stream, model, buffer, method = parts(tiny.replace(memory_size=30))
     learn(stream, model, buffer, method)
     return model, buffer, stream.tasks
 
@@ -107,7 +103,7 @@ def rows(images):
 @pytest.mark.parametrize("size", [8, 30])
 def test_batches_come_from_where_the_reading_says(size, trained, tiny):
     model, _, tasks = trained
-    buffer = build_buffer(tiny.replace(memory_size=size), datasets.load(tiny.dataset))
+    buffer = parts(tiny.replace(memory_size=size)).buffer
     for batch in (batch for task in tasks for batch in task):
         buffer.update(model, batch)
     stored = rows(buffer.images[: buffer.n_stored])
@@ -150,8 +146,7 @@ def test_balanced_batches_draw_each_class_equally_often(monkeypatch):
     """500 images of a stream whose class sizes differ up to tenfold; chi-square with 9 degrees of freedom."""
     monkeypatch.setattr(readings, "BATCHES", 25)
     config = ucl.Config(dataset="digits", n_tasks=5, imbalance=0.1, memory_size=10, population="reservoir")
-    dataset = datasets.load("digits")
-    stream, model = build_stream(config, dataset), build_model(config, dataset)
+    stream, model, *_ = parts(config)
     label_of = {
         image.numpy().tobytes(): int(label)
         for task in stream
@@ -231,9 +226,7 @@ def test_readings_change_nothing_that_is_measured(uncertain, fields):
 
 
 def test_the_statistics_of_training_leave_out_mirs_losses_and_the_step_that_it_undoes(tiny, monkeypatch):
-    dataset = datasets.load(tiny.dataset)
-    stream, model, buffer = build_stream(tiny, dataset), build_model(tiny, dataset), build_buffer(tiny, dataset)
-    method = METHODS["mir"](model, scoring_batchnorm="train")
+    stream, model, buffer, method = parts(tiny.replace(method="mir", scoring_batchnorm="train"))
     step, expected = ExperienceReplay.step, running_statistics.statistics_of(model)
 
     def followed(method, model, images, labels):
@@ -371,7 +364,7 @@ def test_the_published_test_of_a_run_is_that_of_its_networks(uncertain):
     config = uncertain.replace(score="MC", readings=True, dropout=None)
     reading = run(config).readings["published test"]
     with repeatable(config.seed, torch.device("cpu")):
-        stream, model, buffer, method = assemble(config, datasets.load(config.dataset))
+        stream, model, buffer, method = parts(config)
         for task in stream:
             learn([task], model, buffer, method)
             seen, t = stream.tasks[: task.number + 1], task.number

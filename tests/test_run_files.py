@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import refused
+from conftest import parts, refused
 
 import ucl
 from ucl import InputError, RecordStore
@@ -32,7 +32,7 @@ def measured(tiny, tmp_path_factory):
 
 
 def stream_of(record):
-    return ucl.assembly.build_stream(record.config, ucl.datasets.load(record.config.dataset))
+    return parts(record.config).stream
 
 
 @pytest.mark.parametrize(
