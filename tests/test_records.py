@@ -13,7 +13,7 @@ import pytest
 from conftest import refused
 
 import ucl
-from ucl import Config, InputError, Record, RecordStore, load_records
+from ucl import Config, Record, RecordStore, load_records
 from ucl.machine.files import check_writable
 from ucl.records.runs import as_table, latest
 
