@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 
 from ucl import Record
+from ucl.records import Reading
 
 
 def matrix(a, f, learnt=0.9):
@@ -23,6 +24,20 @@ def record_of(config, accuracy, seconds=12.0, fingerprint="aa", date="2025-03-01
         date=date,
         **facts,
     )
+
+
+def two_tasks(config, kept=0.25, best=0.9, last=0.75, seconds=12.0, date="2025-03-01", fingerprint="aa", **environment):
+    """A record whose A is the mean of `kept` and `last`, and whose F is `best` minus `kept`."""
+    return record_of(config, np.array([[best, np.nan], [kept, last]]), seconds, fingerprint, date, environment)
+
+
+def record_with(config, a=0.5, f=0.3, readings=None, **facts):
+    """A record with this A and F, and these (A, F) under readings."""
+    tested = {
+        name: Reading(matrix(*values), np.full((2, 2), values[0]), np.full((2, 2), 0.5), np.zeros(2))
+        for name, values in (readings or {}).items()
+    }
+    return record_of(config, matrix(a, f), class_recall=np.full((2, 2), a), readings=tested, **facts)
 
 
 def frame(*records):

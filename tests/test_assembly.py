@@ -109,7 +109,7 @@ def test_each_name_gives_its_score_with_the_views_of_the_seed(name):
     assert scorer.score is row.resolve()
     expected = torch.Generator().manual_seed(seed_for(5, "views"))
     assert torch.equal(scorer.passes.generator.get_state(), expected.get_state())
-    assert (scorer.passes.dropout_passes > 0) == row.dropout_passes
+    assert scorer.passes.dropout_passes == (20 if row.dropout_passes else 0)
     averaged = build_scorer(config(score=name, averaging="probabilities")).averaging
     assert (scorer.averaging, averaged) == ("scores", "probabilities" if row.of_probabilities else "scores")
 

@@ -6,15 +6,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from conftest import refused
-from made_up import frame
-from test_tables import record_of
+from made_up import frame, two_tasks
 
 import ucl
 from ucl import Config
 
 BI = Config(dataset="bloodcell", memory_size=40)
 RETAINED, BEST = [0.2, 0.35, 0.3], [0.9, 0.8, 0.95]
-THREE = [record_of(BI.replace(seed=s), kept, best) for s, (kept, best) in enumerate(zip(RETAINED, BEST, strict=True))]
+THREE = [two_tasks(BI.replace(seed=s), kept, best) for s, (kept, best) in enumerate(zip(RETAINED, BEST, strict=True))]
 
 
 def failed(record, diverged_after=None):
@@ -43,7 +42,7 @@ def test_means_and_sample_deviations_are_numpys():
 
 def test_runs_with_other_settings_have_rows_of_their_own_whatever_is_asked_for():
     changes = [dict(lr=0.05), dict(n_tasks=2), dict(memory_size=160), dict(tasks="0|1"), dict(tasks="1|0")]
-    others = [record_of(BI.replace(**changed)) for changed in [*changes, dict(n_tasks=2, class_order="0,1")]]
+    others = [two_tasks(BI.replace(**changed)) for changed in [*changes, dict(n_tasks=2, class_order="0,1")]]
     for by in ([], ["lr"], ["label"], ["score", "selection"]):
         table = ucl.results(frame(*THREE, *others), by)
         assert list(table.columns[: len(by)]) == by
@@ -51,7 +50,7 @@ def test_runs_with_other_settings_have_rows_of_their_own_whatever_is_asked_for()
 
 
 def test_a_column_of_a_field_sorts_the_rows_and_leaves_the_settings():
-    records = [record_of(BI.replace(lr=lr, refresh=2, seed=s)) for lr in (0.5, 0.1, 0.01) for s in range(2)]
+    records = [two_tasks(BI.replace(lr=lr, refresh=2, seed=s)) for lr in (0.5, 0.1, 0.01) for s in range(2)]
     table = ucl.results(frame(*records), ["lr"], ["A"])
     assert table["lr"].tolist() == [0.01, 0.1, 0.5] and table["n"].tolist() == [2, 2, 2]
     assert set(table["settings"]) == {"refresh=2"}
@@ -66,7 +65,7 @@ def test_a_run_has_a_row_by_its_seed_and_shared_facts_divide_no_rows():
 
 def test_joined_tables_are_averaged_like_one():
     """`pd.concat` keeps the row labels of each table, so labels repeat."""
-    others = [record_of(BI.replace(seed=s, lr=0.05), 0.1, 0.4) for s in range(3)]
+    others = [two_tasks(BI.replace(seed=s, lr=0.05), 0.1, 0.4) for s in range(3)]
     joined = pd.concat([frame(*THREE), frame(*others)])
     pd.testing.assert_frame_equal(ucl.results(joined), ucl.results(frame(*THREE, *others)))
 
@@ -81,30 +80,30 @@ def test_failed_runs_are_counted_and_left_out():
 
 
 def test_runs_on_two_versions_of_the_images_have_two_rows_and_a_run_measured_twice_counts_once():
-    again, other = (record_of(BI, 0.05, date="2025-04-01", fingerprint=name) for name in ("aa", "bb"))
-    table = ucl.results(frame(record_of(BI), record_of(BI.replace(seed=1)), other))
+    again, other = (two_tasks(BI, 0.05, date="2025-04-01", fingerprint=name) for name in ("aa", "bb"))
+    table = ucl.results(frame(two_tasks(BI), two_tasks(BI.replace(seed=1)), other))
     assert table[["data", "n"]].to_numpy().tolist() == [["aa", 2], ["bb", 1]]
     assert table["A"].tolist() == pytest.approx([50.0, 40.0])
-    assert ucl.results(frame(record_of(BI), again))[["n", "A"]].to_numpy().tolist() == [[1, pytest.approx(40)]]
-    er = record_of(BI.replace(population="reservoir"))
+    assert ucl.results(frame(two_tasks(BI), again))[["n", "A"]].to_numpy().tolist() == [[1, pytest.approx(40)]]
+    er = two_tasks(BI.replace(population="reservoir"))
     assert ucl.results(frame(er, other)).set_index("label")["data"].to_dict() == {"ER": "aa", "BI bottom": "bb"}
     assert "data" not in ucl.results(frame(er, other), ["fingerprint"])
-    resized = record_of(BI.replace(image_size=64), fingerprint="bb")
-    assert "data" not in ucl.results(frame(record_of(BI), resized, record_of(BI.replace(dataset="x"), fingerprint="c")))
+    resized = two_tasks(BI.replace(image_size=64), fingerprint="bb")
+    assert "data" not in ucl.results(frame(two_tasks(BI), resized, two_tasks(BI.replace(dataset="x"), fingerprint="c")))
 
 
 def test_two_versions_of_a_score_are_never_averaged():
     mine = BI.replace(score="mine:score")
     sources = {"source": "0a", "score_source": "0b", "other": ""}  # older records have a hash per object
-    records = frame(*[record_of(mine.replace(seed=s), **{n: h}) for s, (n, h) in enumerate(sources.items())])
+    records = frame(*[two_tasks(mine.replace(seed=s), **{n: h}) for s, (n, h) in enumerate(sources.items())])
     table = ucl.results(records)
     assert table[["source", "n"]].to_numpy().tolist() == [["", 1], ["0a", 1], ["0b", 1]] and "data" not in table
 
 
 def test_by_default_all_measures_are_shown_for_any_data_set_and_method():
     base = Config(dataset="my/cells.npz", memory_size=20, score="mine:score")
-    finetune = record_of(Config(dataset="bloodcell", method="finetune"))
-    records = frame(record_of(base, seconds=20.0), record_of(base.replace(seed=1), kept=0.45, seconds=30.0), finetune)
+    finetune = two_tasks(Config(dataset="bloodcell", method="finetune"))
+    records = frame(two_tasks(base, seconds=20.0), two_tasks(base.replace(seed=1), kept=0.45, seconds=30.0), finetune)
     table = ucl.results(records).set_index(["dataset", "label"])
     mine = table.loc[("my/cells.npz", "mine:score bottom")]
     assert (mine["n"], mine["memory_size"], mine["seconds"]) == (2, 20, 25.0)

@@ -106,21 +106,6 @@ def test_a_small_task_leaves_its_disjoint_classes_to_larger_ones(share, per_task
         assert [len(disjoint & set(main)) for main in classes_of_task] == per_task
 
 
-def test_i_blurry_50_10_of_cifar10_has_the_counts_of_the_published_splits():
-    """A disjoint class has 5,000 images in one task; a blurry one has about 4,600, and 100 in each other task."""
-    images_of, classes_of_task = in_blocks([5000] * 10), [(0, 1), (2, 3), (4, 5), (6, 7), (8, 9)]
-    disjoint = disjoint_classes(classes_of_task, 0.5, np.random.default_rng(1))
-    tasks = blurry(images_of, classes_of_task, disjoint, 0.1)
-    counts = np.array([np.bincount(task // 5000, minlength=10) for task in tasks])
-    assert counts.sum(1).tolist() == [10_000] * 5
-    for task, (main, row) in enumerate(zip(classes_of_task, counts, strict=True)):
-        for c in range(10):
-            if c in disjoint:
-                assert row[c] == (5000 if c in main else 0), task
-            else:
-                assert row[c] == (4600 if c in main else 100), task
-
-
 def test_the_seed_draws_every_disjoint_class_alike():
     often = np.zeros(6)
     for seed in range(600):

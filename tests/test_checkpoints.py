@@ -19,15 +19,14 @@ import ucl
 from ucl import Config, RecordStore, checkpoints
 from ucl.buffers import Buffer, UncertaintyBuffer
 from ucl.buffers.selection import bottom_k
-from ucl.catalogue import WITHOUT_SCORE
+from ucl.catalogue import METHODS
 from ucl.checkpoints import Checkpoint
 from ucl.evaluation import Evaluation
 from ucl.evidence.paper import PUBLISHED_CODE
 from ucl.methods import Method
 from ucl.scorers import RandomScores
 
-VARIANTS = {label: row.fields for label, row in WITHOUT_SCORE.items()} | {
-    "BI": dict(),
+VARIANTS = {name: dict(method=name) for name in METHODS} | {
     "BI, views of the reference implementation, readings": dict(**PUBLISHED_CODE, readings=True),
     "EN, refresh=2, gradual": dict(score="EN", refresh=2, selection="step", boundaries="gradual"),
     "MC": dict(score="MC"),
@@ -35,7 +34,6 @@ VARIANTS = {label: row.fields for label, row in WITHOUT_SCORE.items()} | {
     "user's score": dict(score="ucl.scorers:uniform"),
     "ER": dict(population="reservoir", dropout=0.3),
     "ER, all readings": dict(population="reservoir", dropout=0.3, imbalance=0.5, readings=True, batch_size=2),
-    "redraw": dict(population="class-balanced", class_balancing="redraw"),
     "gradual, BI, anytime": dict(boundaries="gradual", evaluate_every=1),
     "blurry, CBR, dropout, anytime": dict(
         boundaries="blurry", blur=0.5, population="class-balanced", dropout=0.3, evaluate_every=2

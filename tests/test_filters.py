@@ -5,21 +5,20 @@ from pathlib import Path
 
 import pytest
 from conftest import refused
-from made_up import frame
-from test_tables import record_of
+from made_up import frame, two_tasks
 
 import ucl
 from ucl import Config, InputError
 
 BI = Config(dataset="bloodcell", memory_size=40)
 RUNS = frame(
-    record_of(BI),
-    record_of(BI.replace(seed=1, refresh=2)),
-    record_of(BI.replace(seed=10, selection="top", lr=0.05, refresh=2)),
-    record_of(BI.replace(population="reservoir", seed=2)),
-    record_of(BI.replace(method="agem", population="uncertainty", seed=3)),
-    record_of(Config(dataset="bloodcell", method="finetune", seed=4), fingerprint="bb"),
-    record_of(BI.replace(dataset="/some/where/cells.npz", score="mine:s(a=3, seed=2)", seed=5), source="0a"),
+    two_tasks(BI),
+    two_tasks(BI.replace(seed=1, refresh=2)),
+    two_tasks(BI.replace(seed=10, selection="top", lr=0.05, refresh=2)),
+    two_tasks(BI.replace(population="reservoir", seed=2)),
+    two_tasks(BI.replace(method="agem", population="uncertainty", seed=3)),
+    two_tasks(Config(dataset="bloodcell", method="finetune", seed=4), fingerprint="bb"),
+    two_tasks(BI.replace(dataset="/some/where/cells.npz", score="mine:s(a=3, seed=2)", seed=5), source="0a"),
 )
 
 
@@ -39,16 +38,7 @@ RUNS = frame(
         ("dataset=/some/where/cells.npz", [5]),
         ("fingerprint=bb", [4]),
         ("source=0a", [5]),
-    ],
-)
-def test_pairs_hold_for_the_runs_that_have_these_values(text, seeds):
-    assert ucl.where(RUNS, text)["seed"].tolist() == seeds
-
-
-@pytest.mark.parametrize(
-    ("text", "seeds"),
-    [
-        ("seed<2", [0, 1]),
+        ("seed<2", [0, 1]),  # From here on, queries of pandas.
         ("label in ['BI bottom', 'ER']", [0, 1, 2]),
         ("refresh < 2", [0, 3, 5]),  # A run without a score has no refresh.
         ("score.isna()", [2, 4]),
@@ -56,7 +46,7 @@ def test_pairs_hold_for_the_runs_that_have_these_values(text, seeds):
         ("date < '2025-03-02' and seed < 2", [0, 1]),
     ],
 )
-def test_queries_are_those_of_pandas(text, seeds):
+def test_a_condition_selects_the_runs_that_meet_it(text, seeds):
     assert ucl.where(RUNS, text)["seed"].tolist() == seeds
 
 
@@ -66,7 +56,7 @@ def test_queries_are_those_of_pandas(text, seeds):
 )
 def test_runs_are_chosen_by_what_their_times_depend_on(text, n):
     machines = [{"threads": 1}, {"threads": 4}, {"processor": "AMD EPYC 7B13"}, {"device": "H200", "threads": None}]
-    runs = frame(*(record_of(BI.replace(seed=seed), **facts) for seed, facts in enumerate(machines)))
+    runs = frame(*(two_tasks(BI.replace(seed=seed), **facts) for seed, facts in enumerate(machines)))
     assert len(ucl.where(runs, text)) == n
     assert len(ucl.results(runs, ["processor", "threads"])) == 4
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from made_up import frame, matrix, one_row, record_of
+from made_up import frame, one_row, record_with
 from scipy import stats
 
 from ucl import Config, grid, plots
@@ -14,7 +14,7 @@ from ucl.config import unique
 from ucl.evidence import hypotheses, paper
 from ucl.evidence.effects import Interval
 from ucl.evidence.hypotheses import COMPARISONS, MARGINS, MEMORIES, PLANNED, judged, verdict
-from ucl.records import Reading, as_table
+from ucl.records import as_table
 
 FIGURES = Path(__file__).resolve().parents[1] / "figures"
 PROTOCOL = (FIGURES / "PROTOCOL.md").read_text(encoding="utf-8")
@@ -27,15 +27,6 @@ def rows_of(heading):
     lines = PROTOCOL.partition(f"## {heading}\n")[2].partition("\n## ")[0].splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
     return rows[2:]
-
-
-def record(config, a=0.5, f=0.3, readings=None, **facts):
-    """A record with this A and F, and these (A, F) under readings."""
-    tested = {
-        name: Reading(matrix(*values), np.full((2, 2), values[0]), np.full((2, 2), 0.5), np.zeros(2))
-        for name, values in (readings or {}).items()
-    }
-    return record_of(config, matrix(a, f), class_recall=np.full((2, 2), a), readings=tested, **facts)
 
 
 overall = partial(one_row, dataset="all streams")
@@ -82,7 +73,7 @@ def test_a_difference_of_readings_has_the_paired_t_interval_of_the_planned_seeds
     base = Config(dataset="bloodcell", memory_size=40, readings=True, **ER)
     moved = dict(zip(range(10, 20), draw.normal(-0.1, 0.05, 10), strict=True))
     records = [
-        record(base.replace(seed=seed), readings={"training": (0.5, 0.4), "displaced": (0.5, 0.4 + change)})
+        record_with(base.replace(seed=seed), readings={"training": (0.5, 0.4), "displaced": (0.5, 0.4 + change)})
         for seed, change in {**moved, 0: 0.3, 20: 0.3}.items()  # Seeds 0 and 20 are not in the plan.
     ]
     table = judged(frame(*records))
@@ -102,7 +93,7 @@ def test_the_table_has_the_papers_difference_and_each_stream_besides_the_protoco
         base = Config(dataset=dataset, memory_size=size, readings=True)
         for seed, noise in enumerate((-0.001, 0, 0.001), first):
             for memory, f in (dict(score="BI", **paper.PUBLISHED_CODE), 0.3 + change + noise), (REDRAW, 0.3):
-                records.append(record(base.replace(seed=seed, **memory), readings={"training": (0.5, f)}))
+                records.append(record_with(base.replace(seed=seed, **memory), readings={"training": (0.5, f)}))
     table = judged(frame(*records))
     mean = overall(table, hypothesis="H2", other_memory="CBR redraw", reading="training", metric="F")
     assert (mean["verdict"], mean["against_paper"], mean["excludes_0"]) == ("holds", "excluded", False)
@@ -124,8 +115,8 @@ def decisive_runs(changes, processors, stream=("cifar10", 500), first=60):
     for seed, (change, processor) in enumerate(zip(changes, processors, strict=True), first):
         base = Config(dataset=stream[0], memory_size=stream[1], seed=seed)
         for memory in other:
-            yield record(base.replace(**memory), f=0.3, environment={"processor": "p"})
-        yield record(base.replace(score="BI"), f=0.3 + change, environment={"processor": processor})
+            yield record_with(base.replace(**memory), f=0.3, environment={"processor": "p"})
+        yield record_with(base.replace(score="BI"), f=0.3 + change, environment={"processor": processor})
 
 
 @pytest.fixture

@@ -5,9 +5,8 @@ from functools import cache
 import numpy as np
 import pandas as pd
 import pytest
-from made_up import frame, one_row
+from made_up import frame, one_row, record_with
 from scipy import stats
-from test_hypotheses import record
 
 from ucl import Config, InputError, catalogue, plots
 from ucl.benchmarks.measure import _configs
@@ -59,7 +58,7 @@ def numbers():
 
 
 def made_up(policies, seeds=range(5), **facts):
-    return [record(config(p, seed), *numbers()[p, seed], **facts) for p in policies for seed in seeds]
+    return [record_with(config(p, seed), *numbers()[p, seed], **facts) for p in policies for seed in seeds]
 
 
 def shown(records, times):
@@ -97,8 +96,8 @@ def test_a_difference_is_that_of_scipy_at_the_same_seeds():
 
 
 def test_only_the_planned_seeds_with_the_papers_settings_count_sorted_by_a():
-    records = made_up(POLICIES) + [record(config("CBR", seed), 0.9, 0.0) for seed in (10, 11)]
-    records.append(record(Config(dataset="bloodcell", memory_size=40, score="BI", refresh=2), 0.9, 0.0))
+    records = made_up(POLICIES) + [record_with(config("CBR", seed), 0.9, 0.0) for seed in (10, 11)]
+    records.append(record_with(Config(dataset="bloodcell", memory_size=40, score="BI", refresh=2), 0.9, 0.0))
     table = standings(frame(*records), NO_TIMES)
     assert set(table["policy"]) == set(POLICIES) and set(table["n"]) == {5} and table["A"].is_monotonic_decreasing
     a = [100 * numbers()["MOE", seed][0] for seed in range(5)]

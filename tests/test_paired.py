@@ -7,9 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from conftest import refused
-from made_up import frame
+from made_up import frame, two_tasks
 from scipy import stats
-from test_tables import record_of
 
 import ucl
 from ucl import Config, InputError, Record
@@ -22,7 +21,7 @@ OURS, THEIRS = {0: 0.3, 1: 0.5, 2: 0.45, 3: 0.6}, {0: 0.25, 1: 0.2, 2: 0.5, 4: 0
 
 
 def of(config, retained, **facts):
-    return [record_of(config.replace(seed=seed), value, **facts) for seed, value in retained.items()]
+    return [two_tasks(config.replace(seed=seed), value, **facts) for seed, value in retained.items()]
 
 
 RUNS = frame(*of(BI, OURS), *of(ER, THEIRS))
@@ -58,7 +57,7 @@ def test_pairs_without_the_measure_do_not_count():
 
 
 def test_runs_without_a_partner_and_failed_runs_are_counted():
-    broken = record_of(ER.replace(seed=3))
+    broken = two_tasks(ER.replace(seed=3))
     broken.accuracy[:], broken.diverged_after = np.nan, 0
     table = ucl.compare(pd.concat([RUNS, frame(broken)], ignore_index=True), "score=BI", "label=ER")
     assert set(table["left_out"]) == {"1 of BI bottom without a partner, 1 diverged of ER, 1 of ER without a partner"}
@@ -67,7 +66,7 @@ def test_runs_without_a_partner_and_failed_runs_are_counted():
 
 def test_a_run_without_a_memory_counts_once_for_all_memory_sizes_of_the_other_method():
     finetune = BI.replace(method="finetune", memory_size=None)
-    broken = record_of(finetune.replace(seed=3))
+    broken = two_tasks(finetune.replace(seed=3))
     broken.accuracy[:], broken.diverged_after = np.nan, 0
     both = [record for size in (40, 160) for record in of(ER.replace(memory_size=size), OURS)]
     runs = frame(*of(finetune, {0: 0.1, 1: 0.2, 9: 0.3}), broken, *both)

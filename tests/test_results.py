@@ -11,9 +11,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from made_up import frame, one_row
+from made_up import frame, one_row, record_with
 from scipy import stats
-from test_hypotheses import record
 
 import ucl
 from ucl import plots
@@ -193,8 +192,8 @@ def changed_by(changes, seeds, readings=False, **fields):
     records = []
     for seed, change in zip(seeds, changes, strict=True):
         values = {"training": (0.5, 0.4), "displaced": (0.5, 0.4 + change)} if readings else None
-        records.append(record(base.replace(seed=seed, population="reservoir"), f=0.4, readings=values))
-        records.append(record(base.replace(seed=seed, **fields), f=0.4 + change, readings=values))
+        records.append(record_with(base.replace(seed=seed, population="reservoir"), f=0.4, readings=values))
+        records.append(record_with(base.replace(seed=seed, **fields), f=0.4 + change, readings=values))
     return records
 
 
@@ -315,8 +314,8 @@ def test_whole_runs_have_the_times_of_their_records_and_the_papers_ratios_of_tot
 
 def test_whole_runs_are_compared_with_er_on_one_machine():
     er, cbr, bi = paper.grid("table4", seeds=[0])
-    runs = [record(config, seconds=seconds) for config, seconds in ((er, 12.0), (cbr, 16.0), (bi, 32.0))]
-    runs.append(record(cbr.replace(seed=1), seconds=3.0, environment={"device": "cuda"}))
+    runs = [record_with(config, seconds=seconds) for config, seconds in ((er, 12.0), (cbr, 16.0), (bi, 32.0))]
+    runs.append(record_with(cbr.replace(seed=1), seconds=3.0, environment={"device": "cuda"}))
     table = costs.whole_runs(frame(*runs))
     assert table["per batch [ms]"].tolist() == [2000.0, 2800.0, 6000.0, 200.0]
     assert table["times ER"].tolist() == pytest.approx([1.0, 1.4, 3.0, np.nan], nan_ok=True)

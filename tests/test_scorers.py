@@ -16,9 +16,7 @@ from hypothesis.extra.numpy import arrays
 from torch import nn
 
 from ucl import views
-from ucl.assembly import build_scorer
 from ucl.catalogue import SCORES as ROWS
-from ucl.config import Config
 from ucl.errors import InputError
 from ucl.models import OwnNetwork, SlimResNet18
 from ucl.scorers import (
@@ -355,12 +353,6 @@ def test_averaging_probabilities_scores_the_mean_of_the_views(name):
 
 
 # Monte-Carlo dropout
-
-
-def test_the_dropout_score_takes_20_passes():
-    z = build_scorer(Config(score="MC")).passes.logits(DROPPING(), [pictures(3)])
-    assert z.shape == (20, 3, 5)
-    assert build_scorer(Config(score="BI")).passes.logits(SETTLED(), [pictures(3)]).shape == (12, 3, 5)
 
 
 @torch.no_grad()

@@ -2,11 +2,10 @@
 
 import re
 
-import made_up
 import numpy as np
 import pandas as pd
 import pytest
-from made_up import frame
+from made_up import frame, two_tasks
 
 import ucl
 from ucl import Config, paper, tables
@@ -16,15 +15,9 @@ METHODS = ("ER", "CBR", "A-GEM", "LC", "MS", "RC", "EN", "RM", "MC", "BI")
 PUBLISHED = paper.published()
 
 
-def record_of(config, kept=0.25, best=0.9, last=0.75, seconds=12.0, date="2025-03-01", fingerprint="aa", **environment):
-    """A record of two tasks: A is the mean of `kept` and `last`, F is `best` minus `kept`."""
-    accuracy = np.array([[best, np.nan], [kept, last]])
-    return made_up.record_of(config, accuracy, seconds, fingerprint, date, environment)
-
-
 NOTHING = as_table([])
 BI = Config(dataset="bloodcell", memory_size=40)
-THREE = [record_of(BI.replace(seed=s), kept, best) for s, kept, best in ((0, 0.2, 0.9), (1, 0.35, 0.8), (2, 0.3, 0.95))]
+THREE = [two_tasks(BI.replace(seed=s), kept, best) for s, kept, best in ((0, 0.2, 0.9), (1, 0.35, 0.8), (2, 0.3, 0.95))]
 
 
 # Measured and published numbers
@@ -42,7 +35,7 @@ def test_measured_numbers_are_numpys_in_per_cent():
 
 
 def test_runs_with_further_fields_are_compared_on_request():
-    records = frame(*THREE, record_of(BI.replace(refresh=0.5), kept=0.4))
+    records = frame(*THREE, two_tasks(BI.replace(refresh=0.5), kept=0.4))
     row = tables.with_published(records, "bloodcell", refresh=0.5).query("n > 0")
     assert list(row["settings"]) == ["refresh=0.5"] * 2
     assert list(row["n"]) == [1, 1]
@@ -50,9 +43,9 @@ def test_runs_with_further_fields_are_compared_on_request():
 
 
 def test_only_the_most_measured_version_of_the_images_counts_also_by_another_path():
-    er = record_of(BI.replace(population="reservoir"))
-    other = record_of(BI.replace(seed=2, dataset="elsewhere/bloodcell.npz"), kept=0.05, fingerprint="bb")
-    records = frame(er, record_of(BI), record_of(BI.replace(seed=1)), other)
+    er = two_tasks(BI.replace(population="reservoir"))
+    other = two_tasks(BI.replace(seed=2, dataset="elsewhere/bloodcell.npz"), kept=0.05, fingerprint="bb")
+    records = frame(er, two_tasks(BI), two_tasks(BI.replace(seed=1)), other)
     row = tables.with_published(records, "bloodcell").query("method == 'BI' and n > 0 and metric == 'A'").iloc[0]
     assert (row["n"], row["data"], row["mean"]) == (2, "aa", pytest.approx(50.0))
 
@@ -61,7 +54,7 @@ def test_mixed_arithmetics_are_named_where_scores_are_computed_in_them():
     names = "float32", "bfloat16"
     both = [BI, BI.replace(population="reservoir")]
     records = frame(
-        *(record_of(c.replace(seed=s), scoring_precision=name) for c in both for s, name in enumerate(names))
+        *(two_tasks(c.replace(seed=s), scoring_precision=name) for c in both for s, name in enumerate(names))
     )
     compared = tables.with_published(records, "bloodcell")
     measured = compared.query("n > 0")
@@ -86,7 +79,7 @@ def test_other_settings_have_rows_of_their_own_and_no_cell_of_the_paper_is_lost(
     ms = BI.replace(score="MS", refresh=2)
     other = [ms, BI.replace(refresh=2), BI.replace(**{**paper.PUBLISHED_CODE, "long_tailed_test": False})]
     table = tables.in_all_settings(
-        frame(*THREE, *(record_of(config, kept=0.5) for config in other)), "bloodcell", range(3)
+        frame(*THREE, *(two_tasks(config, kept=0.5) for config in other)), "bloodcell", range(3)
     )
     assert len(table.groupby(paper.CELL)) == 40 and len(table) == 44
     wide = tables.layout(table)["M=40"].map(lambda cell: cell[:5])

@@ -11,7 +11,7 @@ import torch
 from conftest import assert_refused, python, save_bands
 from hypothesis import given
 from hypothesis import strategies as st
-from test_tables import record_of
+from made_up import two_tasks
 
 import ucl
 from ucl import Config, InputError, user_objects
@@ -114,7 +114,7 @@ def test_files_named_like_installed_modules_are_never_taken_for_them(working, ho
 
 def test_reading_a_config_or_records_imports_nothing(working):
     config = Config.from_json(Config(score="alone:score", dataset="bloodcell").to_json())
-    ucl.RecordStore("runs").save(record_of(config))
+    ucl.RecordStore("runs").save(two_tasks(config))
     assert len(ucl.results(ucl.load_records("runs"))) == 1 and "alone" not in sys.modules
 
 
