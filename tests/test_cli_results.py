@@ -85,7 +85,7 @@ def test_a_measure_that_a_run_does_not_have_is_named(store, cli):
     assert [line.split()[0] for line in out.splitlines() if "is empty" in line] == ["worst_case"]
 
 
-def test_times_of_several_machines_are_pointed_out():
+def test_times_of_several_machines_and_of_runs_with_other_tests_are_pointed_out():
     runs = [record_of("ER", seed) for seed in range(2)]
     for record, processor, threads in zip(runs, "pq", (1, 4), strict=True):
         record.environment |= {"processor": processor, "threads": threads}
@@ -93,9 +93,6 @@ def test_times_of_several_machines_are_pointed_out():
         notes = mixed_machines(frame(*runs), by)
         assert len(notes) == len(several) and all(f"--by {name}" in note for name, note in zip(several, notes))
     assert mixed_machines(frame(*runs[:1]), []) == []
-
-
-def test_seconds_of_runs_with_other_tests_are_pointed_out():
     runs = [record_of("ER", seed) for seed in range(2)]
     runs[0].config = runs[0].config.replace(readings=True)
     assert "--by readings" in " ".join(mixed_machines(frame(*runs), [], ["seconds"]))

@@ -5,13 +5,12 @@ import warnings
 
 import pytest
 import torch
-from conftest import python
+from conftest import parts, python
 from test_graphs import KINDS, OWN, assert_equal, learnt, scored
 from test_models import pictures, relative_error, trained
 
 import ucl
-from ucl import Config, datasets
-from ucl.assembly import build_buffer, build_model, build_stream
+from ucl import Config
 from ucl.evidence.paper import PUBLISHED_CODE
 from ucl.machine.cuda_graphs import WARM_UP, Graphed
 from ucl.machine.determinism import exact_arithmetic, repeatable
@@ -67,10 +66,9 @@ def test_a_users_method_and_network_use_graphs_on_request_only(tiny, fields):
 @pytest.mark.parametrize("score", SCORES)
 def test_no_update_of_an_uncertainty_buffer_waits_for_the_gpu(tiny, score):
     config, device = tiny.replace(batch_size=3, population="uncertainty", score=score), torch.device("cuda")
-    data = datasets.load(config.dataset)
     with repeatable(config.seed, device):
-        model, buffer = build_model(config, data, device), build_buffer(config, data, device, graphs=False)
-        for task in build_stream(config, data, device):
+        stream, model, buffer, _ = parts(config, device, graphs=False)
+        for task in stream:
             for number, batch in enumerate(task):
                 torch.cuda.set_sync_debug_mode("error" if number >= WARM_UP else "default")
                 try:

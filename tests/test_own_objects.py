@@ -299,5 +299,3 @@ def test_a_users_network_runs_in_every_mode_and_repeats_its_result(here, fields,
         first, second = (ucl.run(config, device="cpu", progress=False) for _ in range(2))
     assert first.results == second.results
     assert {"training", "displaced", "memory", "views", "balanced", "published test", "thinned"} <= set(first.readings)
-    without = ucl.run(config.replace(readings=False), device="cpu", progress=False)
-    assert without.accuracy.tolist()[-1] == first.accuracy.tolist()[-1]  # the readings do not change the result

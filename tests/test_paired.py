@@ -64,17 +64,17 @@ def test_runs_without_a_partner_and_failed_runs_are_counted():
     assert set(table["n"]) == {3}
 
 
-def test_a_run_without_a_memory_counts_once_for_all_memory_sizes_of_the_other_method():
+def test_a_method_without_a_memory_is_paired_with_each_memory_size_and_its_runs_count_once():
     finetune = BI.replace(method="finetune", memory_size=None)
     broken = two_tasks(finetune.replace(seed=3))
     broken.accuracy[:], broken.diverged_after = np.nan, 0
-    both = [record for size in (40, 160) for record in of(ER.replace(memory_size=size), OURS)]
-    runs = frame(*of(finetune, {0: 0.1, 1: 0.2, 9: 0.3}), broken, *both)
-    *_, last = ucl.compare(runs, "label=Finetune", "label=ER", ["A"]).to_dict("records")
-    assert (last["n"], last["left_out"]) == (
-        4,
-        "1 diverged of Finetune, 1 of Finetune without a partner, 4 of ER without a partner",
-    )
+    both = [*of(ER, {0: 0.3, 1: 0.4, 2: 0.5}), *of(ER.replace(memory_size=160), {0: 0.5, 1: 0.7})]
+    runs = frame(*of(finetune, {0: 0.0, 1: 0.1, 9: 0.3}), broken, *both)
+    table = ucl.compare(runs, "label=Finetune", "label=ER", ["A"])
+    assert table["memory_size"].tolist() == [40, 160, pd.NA] and table["n"].tolist() == [2, 2, 4]
+    assert table["mean"].tolist() == pytest.approx([-15, -27.5, -21.25])
+    failed, partnerless = "1 diverged of Finetune", "1 of Finetune without a partner, 1 of ER without a partner"
+    assert table["left_out"].iloc[2] == f"{failed}, {partnerless}"
 
 
 def test_streams_have_equal_weights_and_one_with_a_single_pair_is_left_out():
@@ -89,14 +89,6 @@ def test_streams_have_equal_weights_and_one_with_a_single_pair_is_left_out():
     assert table["n"].tolist() == [3, 1, 3] and table.loc[1, ["low", "high", "detectable"]].isna().all()
     assert table["streams"].iloc[2] == 1 and table["left_out"].iloc[2].endswith(", pairs alone on their stream: 1")
     assert table.loc[2, ["mean", "low", "high"]].tolist() == table.loc[0, ["mean", "low", "high"]].tolist()
-
-
-def test_a_method_without_a_memory_is_paired_with_each_size():
-    finetune = of(Config(dataset="bloodcell", method="finetune"), {0: 0.0, 1: 0.1})
-    runs = frame(*of(ER, {0: 0.3, 1: 0.4}), *of(ER.replace(memory_size=160), {0: 0.5, 1: 0.7}), *finetune)
-    table = ucl.compare(runs, "label=Finetune", "label=ER", ["A"])
-    assert table["memory_size"].tolist() == [40, 160, pd.NA]
-    assert table["mean"].tolist() == pytest.approx([-15, -27.5, -21.25])
 
 
 def test_a_field_of_the_stream_in_both_filters_differs_within_the_pairs():
