@@ -41,9 +41,6 @@ def run(config):
     return ucl.run(config, device="cpu", progress=False)
 
 
-# Nothing changes
-
-
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_tests_between_task_ends_change_nothing_else(base, variant):
     config = base.replace(**VARIANTS[variant])
@@ -52,9 +49,6 @@ def test_tests_between_task_ends_change_nothing_else(base, variant):
     assert results.pop("anytime")["batches"]
     assert json.dumps(results) == json.dumps(plain.results)  # These include answers, memory and final scores.
     assert plain.anytime is None
-
-
-# What is counted
 
 
 @pytest.mark.parametrize(
@@ -90,9 +84,6 @@ def test_each_number_is_that_of_the_network_tested_by_itself(base, dropout):
 def test_a_task_without_validation_images_is_refused(base):
     with pytest.raises(InputError, match=r"^evaluate_every=2: task 1 has no validation images"):
         run(base.replace(evaluate_every=2, validation=0.01))
-
-
-# Records and tables
 
 
 def with_anytime(record, seed=0, correct=((5, NAN), (9, NAN), (2, 4), (3, 8))):

@@ -36,16 +36,10 @@ def draws_of(seed, purpose):
     return np.random.default_rng(seed_for(seed, purpose)).bit_generator.state
 
 
-# --- stream ---
-
-
 @pytest.mark.parametrize("share, expected", [(0.0, 0), (0.5, 2), (1.0, 4)])
 def test_a_blurry_stream_has_as_many_disjoint_classes_as_configured(images, share, expected):
     stream = build_stream(config(boundaries="blurry", blur=0.5, disjoint=share), images)
     assert len(stream.disjoint) == expected
-
-
-# --- method ---
 
 
 def test_the_configured_augmentation_is_applied(images):
@@ -69,9 +63,6 @@ def test_the_images_of_the_stream_are_augmented_alike_with_and_without_replay(im
                 parts.buffer.update(parts.model, batch)
         learnt[kind] = torch.cat(seen)
     assert torch.equal(learnt["finetune"], learnt[name])
-
-
-# --- memory ---
 
 
 @pytest.mark.parametrize("name", POLICIES)
@@ -98,9 +89,6 @@ def test_the_uncertainty_memory_has_the_configured_rule_and_settings(images, nam
     buffer = build_buffer(config(score="LC", selection=name, refresh=3, smoothing=0.25), images)
     assert buffer.selection is SELECTIONS[name].resolve()
     assert (buffer.refresh, buffer.smoothing) == (3, 0.25)
-
-
-# --- scorer ---
 
 
 @pytest.mark.parametrize("name", SCORES)

@@ -220,9 +220,6 @@ def test_within_a_class_a_class_balanced_memory_keeps_every_position_equally_lik
         assert uniform(often[labels == label], streams, 4) > 0.001
 
 
-# --- quotas ---
-
-
 availabilities = st.lists(st.tuples(st.integers(0, 99), st.integers(0, 30)), max_size=8, unique_by=lambda t: t[0]).map(
     dict
 )

@@ -77,9 +77,6 @@ def test_low_forgetting_from_low_accuracy_alone_retains_no_more():
     assert row(table, "MC bottom", "BI bottom", "retained")["verdict"] == ""  # The paper prints none.
 
 
-# Which runs count
-
-
 def test_runs_with_other_settings_count_only_on_request():
     lr = runs({"BI bottom": (0.4, 0.4), "ER": (0.4, 0.5)}, fields={"lr": 0.05})
     assert set(claims.verdicts(lr)["n"]) == {0}
@@ -94,9 +91,6 @@ def test_pairs_are_of_one_version_of_the_images_and_a_second_version_adds_none()
     assert cell["n"] == 3 and cell["mean"] == pytest.approx(-20, abs=1)
     across = pd.concat([runs({"BI bottom": (0.5, 0.1)}), more[more["label"] == "LC bottom"]], ignore_index=True)
     assert row(claims.verdicts(across), "BI bottom", "LC bottom", "F")["n"] == 0
-
-
-# Claims 5 and 6
 
 
 def memories(stored_shift, final_shift=0.0, stream=CIFAR10):

@@ -182,9 +182,6 @@ def test_a_data_set_is_checked_in_the_size_of_a_run(here, cli):
     assert cli("data", "check", "digits", "--image-size", "40")[0] == 2
 
 
-# What cannot be used
-
-
 @pytest.fixture(scope="module")
 def broken(tmp_path_factory):
     """A working folder full of invalid files."""

@@ -46,9 +46,6 @@ def archive(*names, inside=""):
 FILES = ("pyproject.toml", "ucl/__init__.py", "ucl/colab.py", "notebooks/tables.ipynb", "figures/runs/one.json")
 
 
-# The cell
-
-
 def run_cell(monkeypatch, source):
     """Execute the set-up cell as IPython does; returns its line magics and the names that it defines."""
     magics, names = [], {}
@@ -77,9 +74,6 @@ def test_on_colab_the_cell_installs_the_package_alone_and_calls_its_set_up(monke
 def test_the_set_up_needs_nothing_but_python():
     """It runs before the packages that are missing in Colab are installed."""
     python("-S", "-c", "import ucl.reproduction.colab")
-
-
-# What it calls
 
 
 @pytest.fixture
@@ -113,9 +107,6 @@ def test_an_archive_of_another_project_is_refused(commands, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["ucl.zip"]
 
 
-# The notebooks
-
-
 @pytest.fixture
 def checkout(tmp_path):
     shutil.copytree(ROOT / "notebooks", tmp_path / "notebooks", ignore=shutil.ignore_patterns(".*"))
@@ -144,9 +135,6 @@ def test_badges_come_once_open_their_notebook_and_go_again(checkout):
         assert text.count(b"Open in Colab") == 1 and link.encode() in text and b"first/name" not in text
     colab.write(checkout)
     assert contents(checkout) == bare and not any(b"Open in Colab" in text for text in bare.values())
-
-
-# What Colab has
 
 
 def preinstalled():

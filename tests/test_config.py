@@ -284,9 +284,6 @@ def test_further_tests_change_the_key_and_are_left_out_of_the_plain_run():
     assert base.without_further_tests == base
 
 
-# Labels
-
-
 def test_labels_are_those_of_tables_and_figures():
     for label, row in WITHOUT_SCORE.items():
         assert Config(**row.fields).label == label

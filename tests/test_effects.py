@@ -167,9 +167,6 @@ def test_a_row_per_reading_with_all_measures_and_the_shift():
     assert table.loc["displaced", "shift"] == 1.5 and table.loc[["running", "thinned"], "shift"].isna().all()
 
 
-# Pictures of effects
-
-
 def points(ax, marker, filled=None):
     """The positions of the single points of a kind."""
     lines = [line for line in ax.lines if line.get_marker() == marker]

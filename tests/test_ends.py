@@ -47,8 +47,6 @@ def write_score(tiny, here):
     return write
 
 
-# A user's code that ends the program
-
 ENDS = {
     "in the module": (dict(before="sys.exit(0)"), "line 2"),
     "in the score": (dict(body="sys.exit()"), "line 4"),
@@ -63,9 +61,6 @@ def test_a_module_that_ends_the_program_is_a_failed_run(write_score, cli, module
         code, out, err = cli(verb, "--config", "run.json", "--device", "cpu", "--threads", "1")
         assert code in (1, 2) and out == "" and f"users_score.py, {line}" in err and "SystemExit" in err
     assert not list(Path("runs").glob("*.json"))
-
-
-# A store that takes no record
 
 
 @pytest.mark.parametrize("verb", ["run", "sweep"])
@@ -93,9 +88,6 @@ def test_an_output_that_cannot_be_written_is_answered_before_python_ends(monkeyp
         assert (code, "No space left on device\n" in err) == answer and err.count("\n") == answer[1]
 
 
-# dask
-
-
 @pytest.mark.filterwarnings("ignore")
 def test_a_scheduler_that_is_dead_is_named_in_bounded_time(tiny, tmp_path):
     distributed = pytest.importorskip("distributed")
@@ -120,9 +112,6 @@ def test_a_scheduler_that_is_dead_is_named_in_bounded_time(tiny, tmp_path):
             assert [r.config for r in raised.value.records] == seeds[:1] and len(raised.value.failures) == 1
         finally:
             scheduler.kill()
-
-
-# Signals
 
 
 def test_notebooks_end_with_their_command(tmp_path):

@@ -48,9 +48,6 @@ def test_tasks_that_share_classes_have_separate_accuracies():
     assert np.isnan(evaluation.class_recall[0, 3]) and not np.isnan(evaluation.class_recall[1:]).any()
 
 
-# The published tests
-
-
 @pytest.fixture(scope="module")
 def learnt(tiny):
     """A network with dropout after a task of bands, and its stream."""

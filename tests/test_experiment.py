@@ -288,9 +288,6 @@ def test_runs_in_several_threads_do_not_share_their_draws(small):
     assert [records[config].results for config in configs] == [measured(config).results for config in configs]
 
 
-# --- the memory ---
-
-
 @pytest.mark.parametrize("label", ["ER", "BI top"])
 def test_the_final_model_scores_each_stored_image_by_the_same_views_for_every_method(small, label, monkeypatch):
     """Confidence and BI, computed in numpy from the image at the stored position and from the weights at the end."""
@@ -309,9 +306,6 @@ def test_the_final_model_scores_each_stored_image_by_the_same_views_for_every_me
     assert memory["confidence"] == pytest.approx(confidence, rel=1e-4)
     assert memory["bregman_information"] == pytest.approx(information, rel=1e-3, abs=1e-6)
     assert len(set(memory["confidence"])) > 4
-
-
-# --- errors and noise ---
 
 
 def test_progress_is_shown_when_asked_for_and_else_not_a_word(small, capfd):

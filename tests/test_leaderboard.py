@@ -66,9 +66,6 @@ def shown(records, times):
     return policies.leaderboard(standings(records, times), gaps(records, times)).set_index("policy")
 
 
-# The runs
-
-
 def test_the_planned_runs_are_distinct_and_have_every_policy():
     configs = planned()
     assert len(unique(configs)) == len(configs) == 5 * len(POLICIES)
@@ -79,9 +76,6 @@ def test_the_planned_runs_are_distinct_and_have_every_policy():
     for one in configs:
         resolve(one.score)
         assert set(paper.changed(one)) <= {"updates"}  # All other fields are as in the paper's text.
-
-
-# Differences
 
 
 def test_a_difference_is_that_of_scipy_at_the_same_seeds():
@@ -113,9 +107,6 @@ def test_a_network_that_failed_is_left_out_and_named():
     assert shown(records, NO_TIMES).loc[["CBR", "OCS"], "left out"].tolist() == ["", "1 diverged"]
 
 
-# Equal seconds
-
-
 @pytest.mark.parametrize(
     ("ms", "updates"), [(15, 1), (39.99, 1), (40, 2), (79, 2), (80, 4), (159.9, 4), (160, 8), (2000, 8)]
 )
@@ -143,9 +134,6 @@ def test_at_equal_seconds_a_policy_is_compared_with_that_cbr():
     assert np.isnan(table.loc["ER", "ms"]) and pd.isna(table.loc["CBR", "updates"])
 
 
-# The page and the picture
-
-
 def test_a_row_has_what_was_measured_and_empty_cells_for_the_rest():
     records = frame(*made_up(["CBR", "ER"]), *made_up(["BI bottom"], range(3)), *made_up(["CBR, 4 updates"], [0, 1]))
     times = times_of(BI=90.4)
@@ -169,9 +157,6 @@ def test_the_picture_has_a_row_per_policy_except_cbr_the_highest_accuracy_first(
     hollow = [line for ax in (left, right) for line in ax.lines if line.get_markerfacecolor() == "white"]
     expected = compared[compared["comparator"] == AT_EQUAL_SECONDS]
     assert sorted(line.get_xdata()[0] for line in hollow) == pytest.approx(sorted(expected["mean"]))
-
-
-# Times
 
 
 def test_the_benchmark_understands_every_name_and_times_that_policy():

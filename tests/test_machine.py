@@ -41,9 +41,6 @@ def test_available_memory_is_the_smallest_of_the_machine_and_its_control_groups(
     assert available_bytes(tmp_path) == expected
 
 
-# Arithmetic
-
-
 @pytest.mark.parametrize(
     ("vendor", "flags", "expected"),
     [
@@ -84,9 +81,6 @@ def test_bfloat16_is_refused_where_the_processor_has_none():
     assert supported == "False" or os.uname().machine != "x86_64"
 
 
-# Facts of a record
-
-
 def test_the_commit_is_that_of_the_code_that_runs(tmp_path):
     """The folder's name has a space and an accent, and a file is added after the code was imported."""
     checkout = tmp_path / "mes données" / "ucl"
@@ -117,9 +111,6 @@ def test_the_hash_of_the_package_is_of_the_names_and_contents_of_its_files(tmp_p
         change()
     hashes.append(hardware.package_hash.__wrapped__())
     assert hashes[0] == hashes[1] and len(set(hashes)) == 4
-
-
-# Files
 
 
 def test_a_file_is_replaced_completely_or_not_at_all(tmp_path, monkeypatch):

@@ -60,9 +60,6 @@ def test_metrics_are_their_sums_written_out(a):
     assert 0 <= metrics.last_accuracy(a) <= 1 and -1 <= metrics.last_forgetting(a) <= 1
 
 
-# Between task ends
-
-
 @st.composite
 def along_the_stream(draw):
     n_tasks = draw(st.integers(1, 5))

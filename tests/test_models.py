@@ -216,10 +216,8 @@ def test_patches_give_the_gradients_of_single_images_by_vmap(monkeypatch):
         torch.testing.assert_close(gradient, expected)
 
 
-# Narrow layers, with which torch's oneDNN corrupts memory on a processor without AVX-512
-
-
-# One process trains each network and compares its last gradients with those in float64.
+# With narrow layers, torch's oneDNN corrupts memory on a processor without AVX-512. One process trains each network and
+# compares its last gradients with those in float64.
 TRAINED = """
 import copy, itertools
 import torch

@@ -39,9 +39,6 @@ def data():
     return ucl.datasets.load("digits")
 
 
-# The tables
-
-
 @pytest.mark.parametrize("fields", [dict(population="reservoir"), dict(score="EN", refresh=2)])
 def test_a_watched_memory_is_the_runs(fields, monkeypatch):
     config, replayed = BASE.replace(**fields), []
@@ -121,9 +118,6 @@ def test_a_diverged_network_has_no_scores(data):
     assert all(np.isnan(scores[name]).all() for name in ("LC", "EN", "BI", "MC"))
 
 
-# The pictures
-
-
 def test_the_picture_has_the_images_in_the_order_and_colours_of_their_values(runs, data):
     last = max(moments(runs))
     figure = held_images(runs, data.train_images, data.classes, last, "MS", "RC")
@@ -156,9 +150,6 @@ def test_a_memory_that_is_empty_until_a_task_ends_is_drawn_as_none(tiny):
     assert tables["Rainbow"]["batch"].unique().tolist() == [2, 3, 4]
     figure = held_images(tables, bands.train_images, bands.classes, 1)
     assert "Rainbow, 0 images" in words_in(figure)
-
-
-# The controls
 
 
 def test_each_control_changes_the_picture_and_leaves_no_figure_open(runs, data):

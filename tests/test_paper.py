@@ -9,8 +9,6 @@ from made_up import frame, matrix, record_of
 from ucl import Config, paper
 from ucl.records.runs import matching
 
-# The published numbers
-
 
 @pytest.mark.parametrize(
     ("cell", "mean", "std"),
@@ -38,9 +36,6 @@ def test_the_tables_hold_312_numbers():
     assert numbers["mean"].between(0, 100).all() and numbers["std"].between(0, 100).all()
     assert set(numbers["selection"]) == {"", "top", "step", "bottom"}
     assert numbers["bold"].sum() == 20
-
-
-# The grids
 
 
 @pytest.mark.parametrize("table", ["table1", "table2", "table3"])
@@ -99,9 +94,6 @@ def test_further_fields_reach_every_run():
 def test_a_wrong_request_is_refused(arguments, name):
     with refused(name):
         paper.grid(**arguments)
-
-
-# Records of a grid
 
 
 def test_records_match_at_any_seed_and_with_no_other_setting():

@@ -205,9 +205,6 @@ def test_dropout_draws_masks_of_its_rate_for_every_pass():
     assert (got.var(0).mean() / expected.var(0).mean()).item() == pytest.approx(1, abs=0.2)
 
 
-# A network whose normalisation cannot be folded
-
-
 @pytest.fixture(scope="module")
 def grouped():
     torch.manual_seed(2)

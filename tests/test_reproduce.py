@@ -75,9 +75,6 @@ def test_a_notebook_runs_with_its_parameters_in_its_folder_and_shares_the_thread
     assert (pages.parent / parameters["output"]).resolve() == Path("mine").resolve()
 
 
-# Pages
-
-
 def links_of(page):
     return re.findall(r'<a [^>]*href="([^"]+)"', page.read_text(encoding="utf-8"))
 
@@ -114,9 +111,6 @@ def test_a_notebook_gets_the_outputs_of_its_executed_copy_without_progress_bars(
     assert "image/png" in code[1].outputs[0].data and code[3].outputs[0].text == "doubled: 42\n"
 
 
-# What cannot be executed
-
-
 def test_a_parameter_that_a_notebook_does_not_have_is_refused(tmp_path):
     path = notebook(tmp_path / "one.ipynb", "number = 1")
     with pytest.raises(InputError):
@@ -134,9 +128,6 @@ def test_notebooks_are_found_by_name_or_path_each_once_and_all_without_names():
     path = notebooks_folder() / "tables.ipynb"
     assert find_notebooks(["tables", str(path), "your_own.ipynb"]) == [path, path.with_name("your_own.ipynb")]
     assert find_notebooks() == sorted(notebooks_folder().glob("*.ipynb"))
-
-
-# What notebooks share
 
 
 def test_each_run_of_a_notebook_counts_once(here):

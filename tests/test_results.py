@@ -67,9 +67,6 @@ def runs(label, dataset, memory_size, **fields):
     return pd.DataFrame.from_dict(values, orient="index", columns=["A", "F"]).sort_index()
 
 
-# What is committed
-
-
 def test_the_committed_files_are_those_of_the_records(tmp_path, monkeypatch):
     shutil.copytree(FIGURES, tmp_path / "figures", ignore=shutil.ignore_patterns("*.png", "*.json"))
     shutil.copy(README, tmp_path)
@@ -324,9 +321,6 @@ def test_times_by_part_are_the_means_over_the_stream_and_compared_with_er():
     table = costs.by_part(pd.concat([times.assign(memory_size=m, device=d, **parts) for m, d in machines.items()]))
     assert table["times ER"].tolist() == [1.0, 2.5] * 2 and table["device"].tolist() == ["a GPU"] * 2 + ["AMD EPYC"] * 2
     assert table["share of the fastest passes"].tolist() == ["", "58 %"] * 2
-
-
-# Formats and marks
 
 
 @pytest.mark.parametrize(

@@ -352,9 +352,6 @@ def test_averaging_probabilities_scores_the_mean_of_the_views(name):
     assert got.tolist() == pytest.approx(expected, abs=1e-9)
 
 
-# Monte-Carlo dropout
-
-
 @torch.no_grad()
 def test_the_dropout_score_is_the_variance_of_plain_dropout_passes():
     """With 200 passes each, means and variances agree within the sampling error."""
@@ -519,9 +516,6 @@ def test_a_plain_module_is_refused_and_scored_when_wrapped():
         with pytest.raises(InputError):
             function(net, [pictures(2)])
     assert scorer()(OwnNetwork(net, "name", 5, 3, 28, MEAN, STD), [pictures(2)])[0].shape == (2,)
-
-
-# Any candidates
 
 
 @pytest.mark.parametrize("batchnorm", ["eval", "train"])

@@ -20,9 +20,6 @@ BI = Config(dataset="bloodcell", memory_size=40)
 THREE = [two_tasks(BI.replace(seed=s), kept, best) for s, kept, best in ((0, 0.2, 0.9), (1, 0.35, 0.8), (2, 0.3, 0.95))]
 
 
-# Measured and published numbers
-
-
 def test_measured_numbers_are_numpys_in_per_cent():
     row = tables.with_published(frame(*THREE), "table3").query("n > 0").set_index("metric")
     a, f = np.array([0.475, 0.55, 0.525]), np.array([0.7, 0.45, 0.65])
@@ -92,9 +89,6 @@ def test_other_settings_have_rows_of_their_own_and_no_cell_of_the_paper_is_lost(
     assert dict(wide["MS"].xs("A", level="metric")) == {"": "", "refresh=2": "62.50"}  # "" has the other memory size
 
 
-# The paper's layout
-
-
 @pytest.mark.parametrize(
     ("grid", "shape", "cells"), [("table1", (20, 8), 96), ("table2", (20, 8), 96), ("table3", (20, 6), 120)]
 )
@@ -113,9 +107,6 @@ def test_the_layout_is_the_papers_with_every_published_number(grid, shape, cells
     if grid != "table3":
         columns = [(size, selection) for _, size in columns for selection in ("random", "top", "step", "bottom")]
     assert list(wide.columns) == columns
-
-
-# Files
 
 
 def saved(table, folder, name="t"):

@@ -189,8 +189,6 @@ def test_an_object_without_a_file_is_refused(monkeypatch):
         resolve("__main__:score")
 
 
-# The path and its arguments
-
 LITERALS = st.one_of(
     st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.text(), st.booleans(), st.none()
 )

@@ -240,9 +240,6 @@ def test_a_score_of_the_package_and_a_memory_without_a_score_have_no_source(here
     assert current_version(config).source == ""
 
 
-# Notebooks
-
-
 def test_a_session_shows_old_results_for_new_images_only_with_a_warning(here):
     configs = [Config(dataset="tiny.npz", **TINY, seed=seed) for seed in range(2)]
     first = open_session(configs, store="runs", output="out", compute=True, device="cpu")
