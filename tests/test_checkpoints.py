@@ -146,7 +146,7 @@ def test_a_run_killed_at_random_moments_ends_as_if_it_had_never_stopped(base, va
     whole = run(config, checkpoint=tmp_path / "another.pt")
     checkpoint = tmp_path / "checkpoint.pt"
     draw, kills, continued = random.Random(variant), 0, 0
-    while kills < 4:
+    while kills < 6:
         moments(in_n_moments(draw.randint(1, 3 * len(counted) // 4)))
         continued += checkpoint.exists()
         try:
