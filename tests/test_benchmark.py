@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from conftest import assert_refused, save_bands, learn, refused, parts
+from conftest import assert_refused, learn, parts, refused, save_bands
 
 from ucl import Config, views
 from ucl.assembly import build_scorer
