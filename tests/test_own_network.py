@@ -5,6 +5,7 @@ import warnings
 import pytest
 import torch
 import torch.nn.functional as F
+from conftest import unchanged
 from own_objects import Grouped, batch_normed
 from torch import nn
 
@@ -37,9 +38,8 @@ def equal(first, second):
 def test_evaluation_passes_are_those_of_the_module_and_leave_it_as_it_is():
     model = wrapped(batch_normed).train()
     model.network[1].eval()  # a layer that the user froze
-    before = state(model)
-    logits, features = logits_of(model, IMAGES), features_of(model, IMAGES)
-    assert model.training and not model.network[1].training and equal(before, state(model))
+    with unchanged(model):
+        logits, features = logits_of(model, IMAGES), features_of(model, IMAGES)
     model.eval()
     with torch.no_grad():
         x = model.normalize(IMAGES)
@@ -101,11 +101,11 @@ class Frozen(nn.Sequential):
 
 def test_a_layer_that_the_module_keeps_in_evaluation_mode_stays_so_in_training_passes():
     model = wrapped(Frozen)
-    before, logits = state(model), logits_of(model, IMAGES)
+    logits = logits_of(model, IMAGES)
     for mode in (True, False):
-        model.train(mode)
-        assert torch.equal(in_training_mode(model).logits(model.normalize(IMAGES)[None])[0], logits)
-        assert model.training == mode and not model.network[1].training and equal(before, state(model))
+        with unchanged(model.train(mode)):
+            assert torch.equal(in_training_mode(model).logits(model.normalize(IMAGES)[None])[0], logits)
+        assert not model.network[1].training
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -162,9 +162,9 @@ def test_scoring_a_network_that_draws_in_evaluation_mode_leaves_the_global_draws
         def forward(self, x):
             return super().forward(F.dropout(x, 0.3))
 
-    model, before = wrapped(AlwaysDrops), torch.get_rng_state()
-    Scorer(score, ScoringPasses(torch.Generator()), path="mine:score")(model, [IMAGES], labels=[1])
-    assert torch.equal(torch.get_rng_state(), before)
+    model = wrapped(AlwaysDrops)
+    with unchanged(model):
+        Scorer(score, ScoringPasses(torch.Generator()), path="mine:score")(model, [IMAGES], labels=[1])
     assert not torch.equal(logits_of(model, IMAGES), logits_of(model, IMAGES))
 
 

@@ -3,6 +3,7 @@
 import itertools
 import math
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import made_up
@@ -75,6 +76,7 @@ def records_of(labels=tuple(ORDERED), seeds=(0, 1), **facts):
     return [record_of(label, seed, **facts) for seed in seeds for label in labels]
 
 
+@cache
 def gains(refresh):
     """How much less each score forgets than ER, on a stream of the paper."""
     return reductions(frame(*on_cifar10(records_of(["ER", *ALL_LABELS[4:]]), refresh=refresh)))
