@@ -18,8 +18,7 @@ from ucl.assembly import build_model
 from ucl.buffers import Buffer
 from ucl.catalogue import SCORES
 from ucl.machine.determinism import seed_for
-from ucl.plots.held_images import held_images, images_of, labels, moments
-from ucl.reproduction.explorer import explorer
+from ucl.plots.held_images import explorer, held_images, images_of, labels, moments
 from ucl.scorers import Scorer, ScoringPasses
 from ucl.studies.observe import observe, scores_of
 
