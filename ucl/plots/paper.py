@@ -41,7 +41,7 @@ def most_measured(runs: pd.DataFrame) -> pd.DataFrame:
     return runs[~scored | (refresh == refresh.groupby([runs["dataset"], runs["memory_size"]]).transform(chosen))]
 
 
-_SETTINGS = {"the paper": "white", "published settings": "0.15", "everything rescored": "0.5", "refresh=2": "0.8"}
+_GREYS = {"the paper": "white", "published settings": "0.15", "everything rescored": "0.5", "refresh=2": "0.8"}
 """The bars of figure 1, and their greys."""
 
 
@@ -60,7 +60,7 @@ def relative_improvement(reductions: pd.DataFrame) -> Figure:
     streams = [(stream, by_stream[stream]) for stream in in_order if stream in by_stream]
     size = WIDTH, 0.4 + 1.45 * len(streams)
     figure, axes = plt.subplots(len(streams), 2, figsize=size, sharey="row", squeeze=False)
-    bars = [name for name in _SETTINGS if name in {"the paper", *reductions["setting"]}]
+    bars = [name for name in _GREYS if name in {"the paper", *reductions["setting"]}]
     width = 0.85 / len(bars)
     for row, ((dataset, memory_size), panel) in zip(axes, streams):
         for ax, selection in zip(row, ("bottom", "top")):
@@ -69,7 +69,7 @@ def relative_improvement(reductions: pd.DataFrame) -> Figure:
                 gains = panel.loc[(panel["label"] == label) & (panel["setting"] == bar), "reduction"]
                 height = gains.mean() if bar != "the paper" else paper.printed_reduction((dataset, memory_size), label)
                 x = PAPER_SCORES.index(score) + (bars.index(bar) - (len(bars) - 1) / 2) * width
-                ax.bar(x, height, width, color=_SETTINGS[bar], edgecolor="black", lw=0.6)
+                ax.bar(x, height, width, color=_GREYS[bar], edgecolor="black", lw=0.6)
                 ax.plot([x] * len(gains), gains, **SEED | {"ms": 2.5})
             ax.set_visible(panel["label"].str.endswith(selection).any())
             ax.axhline(0, color="black", lw=0.8)
@@ -77,7 +77,7 @@ def relative_improvement(reductions: pd.DataFrame) -> Figure:
             ax.set_xticks(range(len(PAPER_SCORES)), PAPER_SCORES)
             ax.set_title(f"{plain(dataset)}, memory {memory_size:.0f}: {selection}-k")
     figure.supylabel("reduction of F against ER [%]", fontsize="medium")
-    handles = [plt.Rectangle((0, 0), 1, 1, fc=_SETTINGS[bar], ec="black", lw=0.6) for bar in bars]
+    handles = [plt.Rectangle((0, 0), 1, 1, fc=_GREYS[bar], ec="black", lw=0.6) for bar in bars]
     legend(figure, handles, bars)
     return figure
 
