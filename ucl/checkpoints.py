@@ -116,7 +116,7 @@ def read(path: Path, identity: dict[str, Any], device: torch.device) -> dict[str
     except FileNotFoundError:
         return None
     except Exception as error:  # A damaged file can raise any error.
-        reason = f"can't be read ({one_line_with_type(error, 100)})"
+        reason = f"can't be read ({one_line_with_type(error)})"
     else:
         if saved == identity:
             return state

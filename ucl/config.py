@@ -18,7 +18,7 @@ from typing import Any
 from ucl import catalogue
 from ucl.catalogue import dataset_row, is_user_object, method_row, network_row, plain_name, policy_row, score_row
 from ucl.errors import InputError
-from ucl.fields import CLASS_LISTS, Fields, check, classes_in, fields, known_fields, without_numpy
+from ucl.fields import CLASS_LISTS, FIELDS, Fields, check, classes_in, known_fields, without_numpy
 from ucl.user_objects import parsed
 
 FURTHER_TESTS: dict[str, Any] = dict(readings=False, evaluate_every=0)  # fields that do not change what is learnt
@@ -47,14 +47,14 @@ class Config(Fields):
 
     def __post_init__(self) -> None:
         explicit = {}
-        for field in fields():
-            value = _in_plain_python(field.name, getattr(self, field.name))
+        for name, field in FIELDS.items():
+            value = _in_plain_python(name, getattr(self, name))
             if value is not None or field.default is not None:
-                check(field, value)
-                object.__setattr__(self, field.name, value)
+                check(name, value)
+                object.__setattr__(self, name, value)
                 # Also the type counts: 1 and 1.0 are written to a record as they were given.
                 if type(value) is not type(field.default) or value != field.default:
-                    explicit[field.name] = value
+                    explicit[name] = value
         object.__setattr__(self, "_explicit", explicit)
         defaults = self._defaults()
         for name, default in defaults.items():
@@ -120,7 +120,7 @@ class Config(Fields):
     def relevant(self) -> dict[str, Any]:
         """The fields that can change this run's result, in order, with their values."""
         idle = self.idle
-        return {f.name: getattr(self, f.name) for f in fields() if f.name not in idle}
+        return {name: getattr(self, name) for name in FIELDS if name not in idle}
 
     @property
     def idle(self) -> dict[str, str]:
@@ -214,7 +214,7 @@ class Config(Fields):
         boundaries, method = catalogue.BOUNDARIES[self.boundaries], method_row(self.method)
         policy = policy_row(self.population or method.population)
         is_scored = method.has_memory and "score" in policy.uses
-        return {field.name: field.default for field in fields()} | {
+        return {name: field.default for name, field in FIELDS.items()} | {
             "n_tasks": row.n_tasks if self.tasks == "equal" else len(classes_in(self.tasks)),
             "memory_size": (row.long_tailed_memory if is_long_tailed else None) or row.memory_size,
             "class_order": row.class_order if self.tasks == "equal" else self.tasks.replace("|", ","),

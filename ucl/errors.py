@@ -11,7 +11,6 @@ from functools import cache
 from pathlib import Path
 
 _PACKAGE = Path(__file__).parent  # of ucl
-MOST_NAMED = 3  # files, folders, classes or patients that a message names
 MOST_AT_ONCE = 1024  # threads, and runs or notebooks at a time, that a user may ask for
 
 
@@ -46,18 +45,18 @@ def is_of_a_library(file: str) -> bool:
     return bool(installed) or file.startswith((sysconfig.get_path("stdlib"), "<frozen"))
 
 
-def one_line(error: BaseException, most: int | None = 200) -> str:
-    """The message of an error in one line of at most `most` characters; the type of the error if it has no message."""
-    return " ".join(str(error).split())[:most] or type(error).__name__
+def one_line(error: BaseException) -> str:
+    """The message of an error in one line; the type of the error if it has no message."""
+    return " ".join(str(error).split()) or type(error).__name__
 
 
-def one_line_with_type(error: BaseException, most: int | None = 200) -> str:
-    """The type of an error and its `one_line`, such as "ValueError: not a number"."""
-    name, text = type(error).__name__, one_line(error, most)
+def one_line_with_type(error: BaseException) -> str:
+    """The type of an error and the first 300 characters of its message, such as "ValueError: not a number"."""
+    name, text = type(error).__name__, one_line(error)[:300]
     return name if text == name else f"{name}: {text}"
 
 
-def first_of(values: Sequence[object], most: int = MOST_NAMED) -> str:
+def first_of(values: Sequence[object], most: int = 3) -> str:
     """The first values, and how many more there are: "a, b, c and 4 more"."""
     more = f" and {len(values) - most} more" if len(values) > most else ""
     return ", ".join(map(str, values[:most])) + more

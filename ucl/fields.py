@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -172,10 +171,8 @@ class Fields:
     # fmt: on
 
 
-@functools.cache
-def fields() -> tuple[dataclasses.Field[Any], ...]:
-    """The fields in their order."""
-    return dataclasses.fields(Fields)  # Cached: it takes a third of the time to create a configuration.
+FIELDS = {field.name: field for field in dataclasses.fields(Fields)}
+"""The fields by their names, in their order."""
 
 
 def check_fields(**values: Any) -> None:
@@ -184,14 +181,13 @@ def check_fields(**values: Any) -> None:
     Raises:
         InputError: a value is unknown or out of range.
     """
-    for field in fields():
-        if field.name in values:
-            check(field, without_numpy(values[field.name]))
+    for name, value in values.items():
+        check(name, without_numpy(value))
 
 
-def check(field: dataclasses.Field[Any], value: Any) -> None:
+def check(name: str, value: Any) -> None:
     """Check the value of a field, see `check_fields`."""
-    name, allowed = field.name, field.metadata["allowed"]
+    allowed = FIELDS[name].metadata["allowed"]
     if isinstance(allowed, range):
         whole_number(name, value, allowed.start, allowed.stop - 1)
     elif isinstance(allowed, Interval):
@@ -239,5 +235,5 @@ def known_fields(values: dict[str, Any], name: str = "field") -> dict[str, Any]:
         InputError: a key is not; the message reports it as `name`.
     """
     for field_name in values:
-        one_of(name, field_name, [field.name for field in fields()], "field of Config")
+        one_of(name, field_name, FIELDS, "field of Config")
     return values

@@ -80,7 +80,7 @@ def load(field: str, path: str) -> Any:
         _import_current(module)
         value = pkgutil.resolve_name(f"{module}:{name}")
     except (Exception, SystemExit) as error:  # The module's own code has run, so any error is possible.
-        reason = f"can't be imported ({one_line_with_type(error, 300)}{line_of(error)})"
+        reason = f"can't be imported ({one_line_with_type(error)}{line_of(error)})"
         advice = f"give package.module:name, importable from the working folder, {os.getcwd()}"
         raise InputError(field, path, f"{reason}; {advice}") from error
     if not _location(module):  # A run could not identify its version.
@@ -220,7 +220,7 @@ def attribute_errors_to(field: str, path: str, given: str = "") -> Iterator[None
         if not path:
             raise
         got = f" for {given}" if given else ""
-        raise InputError(field, path, f"raised {one_line_with_type(error, 300)}{line_of(error)}{got}") from error
+        raise InputError(field, path, f"raised {one_line_with_type(error)}{line_of(error)}{got}") from error
 
 
 # Signatures

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import functools
 import inspect
 import os
@@ -14,8 +13,8 @@ from typing import Any, NoReturn
 import ucl
 from ucl.catalogue import PICTURES, SHOWN, helps
 from ucl.cli import texts, verbs
-from ucl.config import Config
 from ucl.evidence.paper import GRIDS
+from ucl.fields import FIELDS
 from ucl.records.measures import MEANINGS
 
 
@@ -154,7 +153,7 @@ def part(text: str) -> tuple[int, int]:
 def _add_config(group: Any) -> None:
     """Add a flag per field of `Config`."""
     types: dict[str, tuple[Callable, str]] = {"int": (int, "N"), "float": (float, "X"), "str": (str, "NAME")}
-    for field in dataclasses.fields(Config):
+    for field in FIELDS.values():
         flag, text = f"--{field.name.replace('_', '-')}", field.metadata["help"]
         if field.metadata["choices"]:
             text += ". " + "; ".join(f"{k}: {v}" if v else k for k, v in field.metadata["choices"].items())

@@ -7,7 +7,6 @@ input are answered at once.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,7 @@ from ucl.cli.printing import as_typed, refuse
 from ucl.config import Config
 from ucl.errors import MOST_AT_ONCE, InputError, whole_number
 from ucl.evidence.paper import GRIDS
-from ucl.fields import as_text, known_fields
+from ucl.fields import FIELDS, as_text, known_fields
 from ucl.machine.files import check_writable
 from ucl.machine.terminal import log_messages, show_note
 from ucl.records import RecordStore, failures, load_records
@@ -49,8 +48,7 @@ def run(options: argparse.Namespace) -> int:
     A record of the run (accuracy matrix, memory contents, timings, versions, data fingerprint) is written to the store.
     A run that already has a record there is not repeated.
     """
-    given = {field.name: getattr(options, field.name) for field in dataclasses.fields(Config)}
-    given = {name: value for name, value in given.items() if value is not None}
+    given = {name: value for name, value in vars(options).items() if name in FIELDS and value is not None}
     start, *others = grid(options.config) if options.config else [Config()]
     if others:
         raise InputError("config", options.config, f"has {1 + len(others)} runs; run them with ucl sweep --config")

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import pandas as pd
 
-from ucl.config import Config
 from ucl.errors import InputError, one_of
 from ucl.evidence import paper
+from ucl.fields import FIELDS
 from ucl.records import Record, as_table
 from ucl.records.runs import listed
 
@@ -22,7 +21,7 @@ _FACTS: dict[str, Callable[[Record], Any]] = {  # not a column of `load_records`
     "dataset": lambda record: record.config.dataset_name,
 }
 _COLUMNS = ("fingerprint", "device", "processor", "threads", "date")  # of `load_records`, written as they are there
-NAMES = tuple(dict.fromkeys(["label", *(f.name for f in dataclasses.fields(Config)), *_FACTS, *_COLUMNS]))
+NAMES = tuple(dict.fromkeys(["label", *FIELDS, *_FACTS, *_COLUMNS]))
 """What a filter can name: the method's label, the fields of `Config`, and facts of the record."""
 _PAIR = r"[A-Za-z_]\w*=(?!=)"
 # A pair begins after a space, but not within the arguments of a user's object or after a comma in settings.

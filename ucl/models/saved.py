@@ -107,7 +107,7 @@ def load(source: Any, task: int | None = None, device: torch.device | str = "cpu
         saved = torch.load(file, map_location="cpu", weights_only=True)
         model, shape, state = saved["model"], saved["shape"], saved["state"]
     except Exception as error:  # A damaged file can raise any error.
-        raise InputError("weights", str(file), f"can't be read ({one_line_with_type(error, 100)})") from None
+        raise InputError("weights", str(file), f"can't be read ({one_line_with_type(error)})") from None
     if tested and tested != [saved["key"], *saved["accuracy"]]:
         raise InputError("weights", str(file), "is of another run than the record, or of another task")
     own = model if is_user_object(model) else ""

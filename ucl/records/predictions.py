@@ -47,7 +47,7 @@ def confusion(record: Record) -> np.ndarray:
         with np.load(path) as file:
             predictions_TN, labels_N, key = (file[name] for name in ("predictions", "labels", "key"))
     except Exception as error:  # A damaged file can raise any error.
-        raise InputError("predictions", path, f"can't be read ({one_line_with_type(error, 100)})") from None
+        raise InputError("predictions", path, f"can't be read ({one_line_with_type(error)})") from None
     counts = np.zeros((len(predictions_TN), n_classes, n_classes), int)
     for count, row in zip(counts, predictions_TN):
         np.add.at(count, (labels_N[row >= 0], row[row >= 0]), 1)

@@ -15,7 +15,7 @@ import numpy as np
 from ucl import metrics
 from ucl.config import Config
 from ucl.errors import first_of, one_line_with_type
-from ucl.fields import classes_in, decimal
+from ucl.fields import FIELDS, classes_in, decimal
 from ucl.records.measures import COLUMNS, Anytime, Reading, accuracy_so_far, to_lists
 
 FORMAT = 1  # version of the record format, stored in each record
@@ -260,7 +260,7 @@ class Record:
         measures = self.measures()
         return {
             "label": self.config.label,
-            **dict.fromkeys(field.name for field in dataclasses.fields(Config)),
+            **dict.fromkeys(FIELDS),
             **self.config.relevant,
             **{column: measures[name] for name, column in COLUMNS.items()},
             "diverged_after": self.diverged_after,

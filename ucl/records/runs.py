@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ucl.config import Config
 from ucl.errors import InputError
-from ucl.fields import as_text
+from ucl.fields import FIELDS, as_text
 from ucl.records.measures import COLUMNS
 from ucl.records.record import FACTS, Record
 from ucl.records.store import RecordStore
@@ -57,7 +56,7 @@ def as_table(records: pd.DataFrame | Iterable[Record]) -> pd.DataFrame:
     if not all(isinstance(record, Record) for record in listed):
         given = records if isinstance(records, (str, Path)) else type(records).__name__
         raise InputError("records", given, "give records, or a table of them: ucl.load_records(folder)")
-    columns = ["label", *(field.name for field in dataclasses.fields(Config)), *COLUMNS.values(), *FACTS]
+    columns = ["label", *FIELDS, *COLUMNS.values(), *FACTS]
     table = pd.DataFrame([record.summary() for record in listed], columns=columns)
     return table.astype({"diverged_after": "Int64"})
 

@@ -111,7 +111,7 @@ def _refusals(source: str | Path) -> Iterator[None]:
     except InputError:
         raise
     except (ValueError, OSError) as error:
-        raise InputError("dataset", str(source), one_line(error, None)) from error
+        raise InputError("dataset", str(source), one_line(error)) from error
 
 
 def provide(name: str, root: str | Path | None = None, image_size: int | None = None) -> Path | None:

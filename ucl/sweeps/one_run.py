@@ -88,6 +88,6 @@ def measure(config: Config, store: str, threads: int | None, root: str | None, c
 def failed(error: Exception) -> Outcome:
     """A run that failed, with the file and line of the error, but not for errors of the user."""
     if isinstance(error, InputError):
-        return Outcome("failed", one_line(error, most=None))
+        return Outcome("failed", one_line(error))
     (frame,) = traceback.extract_tb(error.__traceback__)[-1:]
-    return Outcome("failed", f"{one_line_with_type(error, 300)} ({Path(frame.filename).name}, line {frame.lineno})")
+    return Outcome("failed", f"{one_line_with_type(error)} ({Path(frame.filename).name}, line {frame.lineno})")
