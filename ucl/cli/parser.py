@@ -104,13 +104,12 @@ def parser() -> argparse.ArgumentParser:
     text = "List, download and check data sets"
     data = all_verbs.add_parser("data", help=text, description=text).add_subparsers(required=True, metavar="ACTION")
     _add_data(add("list", verbs.data_list, inside=data))
-    for name in ("get", "check"):
-        action = add(name, verbs.data_check, texts.SPLIT, inside=data)
-        text = "a name, a path to an .npz or a folder of class folders, or package.module:function"
-        action.add_argument("dataset", nargs="+", help=text)
-        text = "pixels per side, see ucl run --help (default: the data set's own, 32 for a folder)"
-        action.add_argument("--image-size", type=int, metavar="N", help=text)
-        _add_data(action)
+    check = add("check", verbs.data_check, texts.SPLIT, inside=data)
+    text = "a name, a path to an .npz or a folder of class folders, or package.module:function"
+    check.add_argument("dataset", nargs="+", help=text)
+    text = "pixels per side, see ucl run --help (default: the data set's own, 32 for a folder)"
+    check.add_argument("--image-size", type=int, metavar="N", help=text)
+    _add_data(check)
     return main
 
 

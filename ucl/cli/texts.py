@@ -48,7 +48,7 @@ several runs on one GPU, which compute at the same time only with NVIDIA's MPS:
   ucl sweep table1 --jobs 8
 
 a SLURM job array: each job runs a twentieth of the table, all records go into one shared folder:
-  ucl data get cifar10 --data /shared/data             once, so that the jobs need no download
+  ucl data check cifar10 --data /shared/data           once, so that the jobs need no download
   sbatch --array=1-20 --cpus-per-task=4 --time=04:00:00 --wrap 'ucl sweep table1 \\
       --shard $SLURM_ARRAY_TASK_ID/20 --threads 4 --store /shared/runs --data /shared/data'
   To continue a job that was stopped, submit it again with the same line. In a Kubernetes indexed job, which counts

@@ -254,7 +254,7 @@ def data_list(options: argparse.Namespace) -> int:
     print(f"data folder: {ucl.datasets.data_folder(options.data)}")
     print(f"{'name':16} {'classes':>7} {'pixels':>7}  {'source':16} here")
     for row in ucl.datasets.available(options.data):
-        here = row.where or f"no: ucl data get {row.name}"
+        here = row.where or f"no: ucl data check {row.name} downloads it"
         print(f"{row.name:16} {row.classes:7} {row.image_size:7}  {row.source:16} {here}")
     print(texts.OTHER_DATA)
     return 0

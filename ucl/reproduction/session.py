@@ -78,7 +78,7 @@ def images_here(name: str, fingerprint: str = "") -> ImageDataset | None:
         fingerprint: of the images that a record was measured on; with "", any version of the images is accepted.
     """
     if not any(row.name == name and row.where for row in datasets.available()):
-        print(f"{name}: not on this machine, so its pictures are not drawn (`ucl data get {name}` downloads it)")
+        print(f"{name}: not on this machine, so its pictures are not drawn (`ucl data check {name}` downloads it)")
         return None
     data = datasets.load(name)
     if fingerprint and data.fingerprint != fingerprint:
