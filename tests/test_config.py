@@ -1,6 +1,5 @@
 """Configurations: defaults, refused values, storage, keys and labels."""
 
-import dataclasses
 import itertools
 import json
 import pickle
@@ -15,10 +14,9 @@ from hypothesis import strategies as st
 from ucl.catalogue import METHODS, POLICIES, SCORES, SELECTIONS, WITHOUT_SCORE
 from ucl.config import Config
 from ucl.errors import InputError
-from ucl.fields import Interval
+from ucl.fields import FIELDS, Interval
 
 NAN, INF = float("nan"), float("inf")
-FIELDS = {field.name: field for field in dataclasses.fields(Config)}
 ALLOWED = {name: field.metadata["allowed"] for name, field in FIELDS.items()}
 CHOICES = {name: list(field.metadata["choices"]) for name, field in FIELDS.items() if field.metadata["choices"]}
 WHOLE = {name: (r.start, r.stop - 1) for name, r in ALLOWED.items() if isinstance(r, range)}
