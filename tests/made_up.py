@@ -1,10 +1,9 @@
 """Made-up records: two tasks, with chosen measures, on chosen images and machines."""
 
 import numpy as np
-import pandas as pd
 
 from ucl import Record
-from ucl.records import Reading
+from ucl.records import Reading, as_table
 
 
 def matrix(a, f, learnt=0.9):
@@ -42,7 +41,7 @@ def record_with(config, a=0.5, f=0.3, readings=None, **facts):
 
 def frame(*records):
     """The table of these records."""
-    return pd.DataFrame([record.summary() for record in records])
+    return as_table(records)
 
 
 def one_row(rows, /, **wanted):

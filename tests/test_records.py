@@ -120,7 +120,7 @@ def test_a_network_that_gives_one_class_for_everything_has_collapsed_unless_it_f
     assert record.collapsed is collapsed
     assert record.failure == ("collapsed" if collapsed else "")
     assert bool(record.warning) is collapsed
-    assert Record.from_json(record.to_json()).summary()["collapsed"] is collapsed
+    assert Record.from_json(record.to_json()).collapsed is collapsed
 
 
 def test_missing_values_are_null_in_strict_json():

@@ -15,15 +15,10 @@ import numpy as np
 from ucl import metrics
 from ucl.config import Config
 from ucl.errors import first_of, one_line_with_type
-from ucl.fields import FIELDS, classes_in, decimal
+from ucl.fields import classes_in, decimal
 from ucl.records.measures import COLUMNS, Anytime, Reading, accuracy_so_far, to_lists
 
 FORMAT = 1  # version of the record format, stored in each record
-FACTS = (
-    *("diverged_after", "collapsed", "seconds", "seconds_per_batch"),
-    *("device", "processor", "threads", "fingerprint", "date", "key", "record"),
-)
-"""The last columns of `Record.summary`, after those of the configuration and of the measures."""
 
 
 class Version(NamedTuple):
@@ -254,27 +249,6 @@ class Record:
     def processor(self) -> str:
         """See `processor_of`."""
         return processor_of(self.environment)
-
-    def summary(self) -> dict[str, Any]:
-        """The run as one row of the table of `load_records`."""
-        measures = self.measures()
-        return {
-            "label": self.config.label,
-            **dict.fromkeys(FIELDS),
-            **self.config.relevant,
-            **{column: measures[name] for name, column in COLUMNS.items()},
-            "diverged_after": self.diverged_after,
-            "collapsed": self.collapsed,
-            "seconds": self.timing["total"],
-            "seconds_per_batch": self.seconds_per_batch,
-            "device": self.environment["device"],
-            "processor": self.processor,
-            "threads": self.environment.get("threads"),
-            "fingerprint": self.data["fingerprint"],
-            "date": self.date,
-            "key": self.config.key,
-            "record": self,
-        }
 
     @property
     def results(self) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ from ucl.config import Config
 from ucl.errors import InputError
 from ucl.fields import FIELDS, as_text
 from ucl.records.measures import COLUMNS
-from ucl.records.record import FACTS, Record
+from ucl.records.record import Record
 from ucl.records.store import RecordStore
 
 if TYPE_CHECKING:
@@ -56,9 +56,35 @@ def as_table(records: pd.DataFrame | Iterable[Record]) -> pd.DataFrame:
     if not all(isinstance(record, Record) for record in listed):
         given = records if isinstance(records, (str, Path)) else type(records).__name__
         raise InputError("records", given, "give records, or a table of them: ucl.load_records(folder)")
-    columns = ["label", *FIELDS, *COLUMNS.values(), *FACTS]
-    table = pd.DataFrame([record.summary() for record in listed], columns=columns)
-    return table.astype({"diverged_after": "Int64"})
+    columns = ["label", *FIELDS, *COLUMNS.values(), *_FACTS]
+    return pd.DataFrame([_row(record) for record in listed], columns=columns).astype({"diverged_after": "Int64"})
+
+
+def _row(record: Record) -> dict[str, Any]:
+    """A run as one row of the table of `load_records`."""
+    measures = record.measures()
+    return {
+        "label": record.config.label,
+        **dict.fromkeys(FIELDS),
+        **record.config.relevant,
+        **{column: measures[name] for name, column in COLUMNS.items()},
+        **{name: fact(record) for name, fact in _FACTS.items()},
+    }
+
+
+_FACTS: dict[str, Callable[[Record], Any]] = {  # the last columns
+    "diverged_after": lambda record: record.diverged_after,
+    "collapsed": lambda record: record.collapsed,
+    "seconds": lambda record: record.timing["total"],
+    "seconds_per_batch": lambda record: record.seconds_per_batch,
+    "device": lambda record: record.environment["device"],
+    "processor": lambda record: record.processor,
+    "threads": lambda record: record.environment.get("threads"),
+    "fingerprint": lambda record: record.data["fingerprint"],
+    "date": lambda record: record.date,
+    "key": lambda record: record.config.key,
+    "record": lambda record: record,
+}
 
 
 def matching(records: pd.DataFrame, experiments: Iterable[Config]) -> pd.DataFrame:
