@@ -69,8 +69,8 @@ def parser() -> argparse.ArgumentParser:
     status.add_argument("--device", default="auto", help="device of the time estimates (default: %(default)s)")
     _add_data(status)
 
-    measures = "measures, in per cent; with --balanced-accuracy, A and average are balanced over the classes, too"
-    measures = _lines(measures, MEANINGS)
+    title = "measures, in per cent; with --balanced-accuracy, A and average are balanced over the classes, too"
+    measures = _lines(title, MEANINGS)
     results = add("results", verbs.results, measures, texts.TIMES, texts.WHERE)
     _add_selection(results)
     text = "first columns of the table, by which the rows are sorted: names that --where accepts"
