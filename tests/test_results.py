@@ -361,8 +361,7 @@ def commands():
     text = README.read_text(encoding="utf-8")
     lines = "\n".join(blocks_of_code("")).replace("\\\n", " ").splitlines()
     lines += re.findall(r"`(ucl [^`]+)`", text)
-    examples = [text for name, text in vars(texts).items() if name.endswith("_EXAMPLES")]
-    of_help = re.sub(r"\\\n +", "", "\n".join(examples)).splitlines()
+    of_help = re.sub(r"\\\n +", "", "\n".join(texts.EXAMPLES.values())).splitlines()
     lines += [line.strip().partition("  ")[0] for line in of_help if line.startswith("  ")]
     for line in lines:
         words = shlex.split(line, comments=True) if line.startswith(("ucl ", "sbatch ")) else []
