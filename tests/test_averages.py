@@ -40,6 +40,15 @@ def test_means_and_sample_deviations_are_numpys():
     )
 
 
+def test_classes_that_no_test_has_are_named():
+    recall = THREE[0].class_recall.copy()
+    recall[-1, 1] = np.nan
+    (row,) = ucl.results(frame(*THREE, replace(THREE[0], config=BI.replace(seed=9), class_recall=recall))).to_dict(
+        "records"
+    )
+    assert row["untested"] == THREE[0].classes[1] and "untested" not in ucl.results(frame(*THREE))
+
+
 def test_runs_with_other_settings_have_rows_of_their_own_whatever_is_asked_for():
     changes = [dict(lr=0.05), dict(n_tasks=2), dict(memory_size=160), dict(tasks="0|1"), dict(tasks="1|0")]
     others = [two_tasks(BI.replace(**changed)) for changed in [*changes, dict(n_tasks=2, class_order="0,1")]]

@@ -197,8 +197,8 @@ def check(name: str, value: Any) -> None:
         if not isinstance(value, allowed) or value == "":
             wanted = "True or False" if allowed is bool else "a name or a path, such as 'digits'"
             raise InputError(name, value, f"give {wanted}")
-    elif name in CLASS_LISTS and isinstance(value, str) and value not in allowed:
-        classes = [c for task in classes_in(value) for c in task]
+    elif name in CLASS_LISTS and not (isinstance(value, str) and value in allowed):
+        classes = [c for task in classes_in(value) for c in task] if isinstance(value, str) else []
         if len({*classes}) < max(len(classes), 2) or "" in classes or ("|" in value and name != "tasks"):
             example = "0,1|2" if name == "tasks" else "2,0,1"
             raise InputError(name, value, f"give {' or '.join(allowed)}, or each class once, such as '{example}'")

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from ucl.catalogue import method_order
-from ucl.errors import one_of
+from ucl.errors import first_of, one_of
 from ucl.evidence import filters, paper
 from ucl.records import COLUMNS, FURTHER_MEASURES, MEASURES, Record, as_table, failures
 from ucl.records.measures import NAMES as MEASURE_NAMES
@@ -21,8 +21,9 @@ _SECONDS = ("seconds", "seconds_per_batch")
 NAMES = (*MEASURE_NAMES, *_SECONDS)
 """What can be averaged: the measures of a record, by name or column, and its times."""
 _VERSIONS = {"data": "fingerprint", "source": "source"}
-NOTES = ("arithmetic", "evaluate_every", "left_out")
-"""The arithmetics of the scores and the `Config.evaluate_every` of anytime and worst_case, if several; failed runs."""
+NOTES = ("arithmetic", "evaluate_every", "untested", "left_out")
+"""The arithmetics of the scores and the `Config.evaluate_every` of anytime and worst_case, if several; the classes that
+no test has, which enter no measure; failed runs."""
 _BETWEEN_TASKS = {COLUMNS["anytime"], COLUMNS["worst_case"]}
 
 
@@ -50,8 +51,8 @@ def results(
         seconds, and of backward, anytime and worst_case if a run was also tested between task ends. Further columns are
         present only if needed: data (fingerprint of the images) if one data set has several, source (hash of the
         user objects) if it distinguishes rows, arithmetic (of the scoring passes) if runs of one row had several,
-        evaluate_every if anytime or worst_case of one row are of several, and left_out (such as "1 diverged") if runs
-        failed.
+        evaluate_every if anytime or worst_case of one row are of several, untested (classes without images in the
+        tests, which enter no measure) and left_out (such as "1 diverged") if runs failed.
 
     Raises:
         InputError: `records` are not records, or a name is unknown.
@@ -106,7 +107,8 @@ def averaged(runs: pd.DataFrame, measures: Sequence[str] = METRICS) -> dict[str,
         values = (1 if is_time(name) else 100) * sound[COLUMNS.get(name, name)].to_numpy(float)
         row[name] = values.mean() if len(sound) else np.nan
         row[f"{name}_std"] = values.std(ddof=1) if len(sound) > 1 else np.nan
-    notes = arithmetic(sound["record"]), evaluation_intervals(sound["record"], measures), failures(runs["record"])
+    kept = list(sound["record"])
+    notes = arithmetic(kept), evaluation_intervals(kept, measures), untested(kept), failures(runs["record"])
     return row | dict(zip(NOTES, notes, strict=True))
 
 
@@ -120,6 +122,12 @@ def evaluation_intervals(records: Iterable[Record], measures: Iterable[str]) -> 
     if _BETWEEN_TASKS.isdisjoint(COLUMNS.get(name, name) for name in measures):
         return ""
     return _several(record.config.evaluate_every for record in records)
+
+
+def untested(records: Iterable[Record]) -> str:
+    """The classes that the tests of some run do not have."""
+    absent = ((record.classes, np.flatnonzero(np.isnan(record.class_recall[-1]))) for record in records)
+    return first_of(list(dict.fromkeys(classes[c] for classes, labels in absent for c in labels)))
 
 
 def _several(values: Iterable[Any]) -> str:

@@ -97,7 +97,7 @@ def _holds(records: pd.DataFrame, part: str, name: str) -> list[bool]:
         raise
     except Exception as error:  # whatever pandas raises, the text is what cannot be used
         why = getattr(error, "msg", error)  # without the file and line of a SyntaxError
-        reason = f"not a condition ({why}); give NAME=VALUE or a query, such as dataset=bloodcell or 'seed < 5'"
+        reason = f"not a condition ({why}); give NAME=VALUE or a query, such as seed=0, 'seed == 0' or 'seed < 5'"
         raise InputError(name, part, reason) from None
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 from ucl.config import FURTHER_TESTS
 from ucl.errors import InputError, one_of
 from ucl.evidence import filters, paper
-from ucl.evidence.averages import arithmetic, evaluation_intervals, without_empty_notes
+from ucl.evidence.averages import arithmetic, evaluation_intervals, untested, without_empty_notes
 from ucl.evidence.effects import ALL_STREAMS, NUMBERS, estimable, on_streams, streams_of, summary
 from ucl.records import COLUMNS, Record, as_table, failures
 from ucl.records.measures import NAMES
@@ -44,7 +44,7 @@ def compare(
         `ucl.evidence.effects.summary`; NaN for a single pair) and detectable (the true difference that a two-sided
         test at 5 % finds with 80 % power), in percentage points. Columns that are present only if needed: left_out
         (what does not count), arithmetic (of the scoring passes, if several) and evaluate_every (of anytime and
-        worst_case, if several).
+        worst_case, if several) and untested (see `results`).
 
     Raises:
         InputError: `records` are not records, a filter or a measure cannot be used, a filter selects no run or
@@ -76,7 +76,8 @@ def one_method(records: pd.DataFrame, text: str, name: str) -> pd.DataFrame:
         name: of the argument that holds the filter, for messages.
     """
     runs = latest(filters.where(records, text, name=name))
-    if differing := varying(runs["record"], _NOT_OF_THE_METHOD):
+    newest_first = sorted(runs["record"], key=lambda record: record.date, reverse=True)
+    if differing := varying(newest_first, _NOT_OF_THE_METHOD):
         field, values = next(iter(differing.items()))
         advice = f'add a condition, such as "{text} {field}={listed(values[:1])}", or settings= (only defaults)'
         raise InputError(name, text, f"selects several methods, which differ in {in_words(differing)}; {advice}")
@@ -143,6 +144,7 @@ def _row(
         **{name: estimate[name] for name in NUMBERS},
         "arithmetic": arithmetic([*counted["record"], *counted["record_other"]]),
         "evaluate_every": evaluation_intervals([*counted["record"], *counted["record_other"]], [measure]),
+        "untested": untested([*counted["record"], *counted["record_other"]]),
         "left_out": ", ".join(filter(None, left_out)),
     }
 

@@ -49,6 +49,8 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
             reason = f"its arrays need {in_gib(needed)} of memory, and {in_gib(available)} are available here"
             raise ValueError(f"{reason}: a function of yours can return arrays of numpy.load(file, mmap_mode='r')")
         with np.load(path, allow_pickle=False) as npz:
+            if others := [key for key in npz.files if key not in ARRAYS]:
+                _log.warning("%s: arrays that are not read: %s", path.name, first_of(others))
             return {key: npz[key] for key in ARRAYS if key in npz.files}
     except Exception as error:  # A damaged file can raise any error.
         advice = "give an .npz of plain arrays, no Python objects; if it was downloaded, delete it to download it again"
@@ -89,14 +91,15 @@ def samples_in(root: Path) -> tuple[list[str], dict[str, list[Sample]]]:
     for split, folder in folders.items():
         class_folders = _folders_in(folder)
         if differing := sorted(class_folders.keys() ^ set(classes)):
-            raise ValueError(f"the classes of train and {split} differ: {first_of(differing)}")
+            reason = f"the classes of train and {split} differ: {first_of(differing)}"
+            raise ValueError(f"{reason}; give each class a folder with images in both")
         samples[split], n_others = [], 0
         for label, name in enumerate(classes):
             files = _files_in(class_folders[name])
             images = [file for file in files if file.suffix.lower() in IMAGE_FILES]
             if not images:
                 reason = f"the class folder {class_folders[name]} has no images"
-                raise ValueError(f"{reason}; give some ({' '.join(IMAGE_FILES)}), or remove it")
+                raise ValueError(f"{reason}; give some ({' '.join(IMAGE_FILES)})")
             stems = {file.with_suffix("") for file in images}
             if masks := [f for f in images if (m := _MASK.fullmatch(f.stem)) and f.with_name(m[1]) in stems]:
                 reason = f"{first_of(masks)} in {class_folders[name]} are masks of other images there"
