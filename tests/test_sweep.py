@@ -32,7 +32,7 @@ from ucl.machine.terminal import duration
 from ucl.sweeps import locks
 from ucl.sweeps.grid import shard
 from ucl.sweeps.progress import run_name, status
-from ucl.sweeps.sweep import SweepError, sweep
+from ucl.sweeps.sweep import SweepError, automatic_jobs, sweep
 
 pytestmark = pytest.mark.usefixtures("small_networks")
 SWEEP = {"device": "cpu", "progress": False, "threads": 1}
@@ -152,6 +152,21 @@ def test_processes_give_what_one_process_gives_and_share_its_threads_and_one_tha
     assert bad[0].key in killed and "killed by SIGKILL" in why_killed and "memory" in why_killed
     assert bad[1].key in left and "exit code 3" in why_left and "memory" not in why_left
     assert not list((tmp_path / "runs").glob(".lock-*"))
+
+
+def test_automatic_jobs_are_bounded_by_cores_by_memory_and_by_that_of_the_gpu(monkeypatch):
+    gib, free = 2**30, {"machine": 64 * 2**30, "gpu": 140 * 2**30}
+    monkeypatch.setattr(ucl.sweeps.sweep, "available_bytes", lambda: free["machine"])
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free["gpu"], 140 * gib))
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 16)
+    cpu, gpu = torch.device("cpu"), torch.device("cuda:0")
+    assert [automatic_jobs(cpu), automatic_jobs(gpu), automatic_jobs(cpu, 4), automatic_jobs(cpu, 32)] == [16, 16, 4, 1]
+    free["gpu"] = 15 * gib
+    assert [automatic_jobs(cpu), automatic_jobs(gpu)] == [16, 3]
+    free["machine"] = gib
+    assert automatic_jobs(cpu) == automatic_jobs(gpu) == 1
+    monkeypatch.setattr(ucl.sweeps.sweep, "available_bytes", lambda: None)
+    assert automatic_jobs(cpu) == 16
 
 
 def test_equal_experiments_run_once_and_each_has_its_record(tiny, tmp_path, capsys):
@@ -451,7 +466,7 @@ def test_the_command_sweeps_reports_and_resumes(mine, cli):
     assert re.search(rf"2 of 2: {result}\n", errors)
     code, out, _ = cli("status", *mine)
     assert code == 1 and re.search(r"8 +ER, model=counted:network +1 of 2 +seeds 5: about \d+ s", out)
-    assert cli("sweep", *mine, "--jobs", 2)[0] == 0
+    assert cli("sweep", *mine, "--jobs", "auto")[0] == 0
     code, out, _ = cli("status", *mine)
     assert code == 0 and out.endswith("2 of 2 runs are in runs\n")
 

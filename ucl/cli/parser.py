@@ -60,9 +60,9 @@ def parser() -> argparse.ArgumentParser:
 
     sweep = add("sweep", verbs.sweep, _lines("tables", GRIDS))
     _add_grid(sweep)
-    text = "runs at a time; each takes up to 2 GiB of memory, and up to 4 of a GPU's (default: %(default)s)"
-    sweep.add_argument("--jobs", type=int, default=1, metavar="N", help=text)
-    _add_machine(sweep, "all cores divided by --jobs")
+    text = "runs at a time; auto: as many as cores and memory suffice for, with one thread each (default: %(default)s)"
+    sweep.add_argument("--jobs", type=number_or_auto, default=1, metavar="N", help=text)
+    _add_machine(sweep, "all cores divided by --jobs, 1 with auto")
 
     status = add("status", verbs.status)
     _add_grid(status)
@@ -136,6 +136,11 @@ def _file_with(*endings: str) -> Callable[[str], str]:
         return path(text)
 
     return typed
+
+
+def number_or_auto(text: str) -> int | str:
+    """The whole number of a text, or "auto"."""
+    return text if text == "auto" else int(text)
 
 
 def part(text: str) -> tuple[int, int]:

@@ -45,7 +45,7 @@ EXAMPLES = {
 
 several runs on one GPU, which compute at the same time only with NVIDIA's MPS:
   nvidia-cuda-mps-control -d                           once; ends with: echo quit | nvidia-cuda-mps-control
-  ucl sweep table1 --jobs 8
+  ucl sweep table1 --jobs auto
 
 a SLURM job array: each job runs a twentieth of the table, all records go into one shared folder:
   ucl data check cifar10 --data /shared/data           once, so that the jobs need no download
