@@ -42,6 +42,7 @@ class Comparison:
 
 ER, CBR, CBR_REDRAW, BI, EN = (MEMORIES[name] for name in ("ER", "CBR", "CBR redraw", "BI bottom", "EN bottom"))
 BI_PUBLISHED = MEMORIES["BI bottom, published settings"]
+UNIFORM_PUBLISHED = BI_PUBLISHED.replace(score=UNIFORM)
 BI_REFRESH, EN_REFRESH = MEMORIES["BI bottom, refresh=2"], MEMORIES["EN bottom, refresh=2"]
 NEW_NUMBERS, KEPT_UNIFORM = MEMORIES["uniform, refresh=2"], MEMORIES["kept uniform"]
 GROUPNORM = "slim_resnet18_groupnorm"
@@ -62,7 +63,17 @@ FINDING = [
         )
     ),
     Comparison("BI minus ER, everything rescored", BI, ER, BLOODCELL, in_paper=True),
-    Comparison("uniform, published settings, minus ER", BI_PUBLISHED.replace(score=UNIFORM), ER, BLOODCELL),
+    *(
+        comparison
+        for stream in (BLOODCELL, {("cifar10-lt", 200): _ON_PUBLISHED["cifar10-lt", 200]})
+        for comparison in (
+            Comparison("uniform, published settings, minus ER", UNIFORM_PUBLISHED, ER, stream),
+            Comparison("BI minus uniform, both published settings", BI_PUBLISHED, UNIFORM_PUBLISHED, stream),
+            Comparison(
+                "BI minus uniform, `training`", BI_PUBLISHED, UNIFORM_PUBLISHED, stream, ("training", "training")
+            ),
+        )
+    ),
     Comparison(
         "BI bottom minus BI top, published settings",
         BI_PUBLISHED,
