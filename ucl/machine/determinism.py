@@ -22,10 +22,10 @@ def seed_for(seed: int, purpose: str) -> int:
 
 @contextmanager
 def repeatable(seed: int, device: torch.device) -> Iterator[None]:
-    """Within the block, draws from global generators and torch's results depend on the seed only, bit for bit
-    with operations that torch computes deterministically on the device.
+    """Within the block, draws from global generators and torch's results depend on the seed only, bit for bit.
 
-    All modes are those of `default_modes`, so other threads wait at their own blocks.
+    That holds for operations that torch computes deterministically on the device. All modes are those of
+    `default_modes`, so other threads wait at their own blocks.
     """
     # Dropout draws from torch's global generator, which belongs to the caller.
     with default_modes(device), seeded_draws(seed_for(seed, "dropout"), device), exact_arithmetic():
