@@ -10,7 +10,7 @@ import pandas as pd
 
 from ucl.errors import InputError, one_of
 from ucl.evidence import paper
-from ucl.fields import FIELDS
+from ucl.fields import FIELDS, as_text
 from ucl.records import Record, as_table
 from ucl.records.runs import listed
 
@@ -108,6 +108,6 @@ def _equal(cell: Any, value: str) -> bool:
     if isinstance(cell, bool):
         return str(cell).lower() == value.lower()
     try:
-        return value == str(cell) or float(cell) == float(value)
+        return value in (as_text(cell), str(cell)) or float(cell) == float(value)
     except (TypeError, ValueError):
         return False

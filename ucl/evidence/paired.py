@@ -43,8 +43,8 @@ def compare(
         high (95 % interval by Student's t, over several streams the wider one of two, see
         `ucl.evidence.effects.summary`; NaN for a single pair) and detectable (the true difference that a two-sided
         test at 5 % finds with 80 % power), in percentage points. Columns that are present only if needed: left_out
-        (what does not count), arithmetic (of the scoring passes, if several) and evaluate_every (of anytime and
-        worst_case, if several) and untested (see `results`).
+        (what does not count), arithmetic (of the scoring passes, if several), evaluate_every (of anytime and
+        worst_case, if several) and untested (see `ucl.results`).
 
     Raises:
         InputError: `records` are not records, a filter or a measure cannot be used, a filter selects no run or
