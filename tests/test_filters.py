@@ -14,7 +14,7 @@ BI = Config(dataset="bloodcell", memory_size=40)
 RUNS = frame(
     two_tasks(BI),
     two_tasks(BI.replace(seed=1, refresh=2)),
-    two_tasks(BI.replace(seed=10, selection="top", lr=0.05, refresh=2)),
+    two_tasks(BI.replace(seed=10, selection="top", lr=0.1 * 3, refresh=2)),
     two_tasks(BI.replace(population="reservoir", seed=2)),
     two_tasks(BI.replace(method="agem", population="uncertainty", seed=3)),
     two_tasks(Config(dataset="bloodcell", method="finetune", seed=4), fingerprint="bb"),
@@ -31,7 +31,8 @@ RUNS = frame(
         ("score=", [2, 4]),  # Without a value.
         ("settings=refresh=2 seed=1", [1]),
         ("settings=", [0, 2, 3, 4, 5]),
-        ("settings=lr=0.05, refresh=2", [10]),  # This is the form that tables print.
+        ("settings=lr=0.3, refresh=2", [10]),  # This is the form that tables print.
+        ("lr=0.3", [10]),
         ("score=mine:s(a=3, seed=2) memory_size=40", [5]),
         ("balanced_accuracy=true", [0, 1, 10, 2, 3, 4]),
         ("dataset=cells.npz", [5]),
@@ -42,7 +43,7 @@ RUNS = frame(
         ("label in ['BI bottom', 'ER']", [0, 1, 2]),
         ("refresh < 2", [0, 3, 5]),  # A run without a score has no refresh.
         ("score.isna()", [2, 4]),
-        ("settings == 'lr=0.05, refresh=2'", [10]),
+        ("settings == 'lr=0.3, refresh=2'", [10]),
         ("date < '2025-03-02' and seed < 2", [0, 1]),
     ],
 )
