@@ -85,13 +85,13 @@ def results(
         rows.append(row | ({"dataset": paths[0]} if len(paths) == 1 else {}))
     table = pd.DataFrame(rows).astype({"memory_size": "Int64"})
     table = table.assign(**{column: table[name] for column, name in _VERSIONS.items()})
-    notes = [name for name in NOTES if name not in by and table[name].any()]
+    shown_notes = [name for name in NOTES if name not in by and table[name].any()]
     kinds = {  # Methods are compared across rows. At another size, the images of a data set differ anyway.
         "data": runs.groupby(["dataset", "image_size"], dropna=False)["fingerprint"].nunique().max(),
         "source": table.groupby(group, dropna=False)["source"].nunique().max(),
     }
     versions = [column for column, name in _VERSIONS.items() if name not in by and kinds[column] > 1]
-    return table[[*group, "n", *numbers, *versions, *notes]]
+    return table[[*group, "n", *numbers, *versions, *shown_notes]]
 
 
 def averaged(runs: pd.DataFrame, measures: Sequence[str] = METRICS) -> dict[str, Any]:
@@ -107,27 +107,18 @@ def averaged(runs: pd.DataFrame, measures: Sequence[str] = METRICS) -> dict[str,
         values = (1 if is_time(name) else 100) * sound[COLUMNS.get(name, name)].to_numpy(float)
         row[name] = values.mean() if len(sound) else np.nan
         row[f"{name}_std"] = values.std(ddof=1) if len(sound) > 1 else np.nan
-    kept = list(sound["record"])
-    notes = arithmetic(kept), evaluation_intervals(kept, measures), untested(kept), failures(runs["record"])
-    return row | dict(zip(NOTES, notes, strict=True))
+    return row | notes(list(sound["record"]), measures) | {"left_out": failures(runs["record"])}
 
 
-def arithmetic(records: Iterable[Record]) -> str:
-    """The arithmetics of the scoring passes, such as "bfloat16 and float32"; "" if there are fewer than two."""
-    return _several(record.arithmetic for record in records)
-
-
-def evaluation_intervals(records: Iterable[Record], measures: Iterable[str]) -> str:
-    """The values of evaluate_every, such as "5 and 10"; "" if fewer than two, or if no measure depends on them."""
-    if _BETWEEN_TASKS.isdisjoint(COLUMNS.get(name, name) for name in measures):
-        return ""
-    return _several(record.config.evaluate_every for record in records)
-
-
-def untested(records: Iterable[Record]) -> str:
-    """The classes that the tests of some run do not have."""
+def notes(records: Sequence[Record], measures: Iterable[str]) -> dict[str, str]:
+    """The `NOTES` on the records behind a mean, without left_out; a note is "" if there is nothing to say."""
+    between_tasks = not _BETWEEN_TASKS.isdisjoint(COLUMNS.get(name, name) for name in measures)
     absent = ((record.classes, np.flatnonzero(np.isnan(record.class_recall[-1]))) for record in records)
-    return first_of(list(dict.fromkeys(classes[c] for classes, labels in absent for c in labels)))
+    return {
+        "arithmetic": _several(record.arithmetic for record in records),
+        "evaluate_every": _several(record.config.evaluate_every for record in records) if between_tasks else "",
+        "untested": first_of(list(dict.fromkeys(classes[c] for classes, labels in absent for c in labels))),
+    }
 
 
 def _several(values: Iterable[Any]) -> str:

@@ -10,7 +10,7 @@ import pandas as pd
 from ucl.config import FURTHER_TESTS
 from ucl.errors import InputError, one_of
 from ucl.evidence import filters, paper
-from ucl.evidence.averages import arithmetic, evaluation_intervals, untested, without_empty_notes
+from ucl.evidence.averages import notes, without_empty_notes
 from ucl.evidence.effects import ALL_STREAMS, NUMBERS, estimable, on_streams, streams_of, summary
 from ucl.records import COLUMNS, Record, as_table, failures
 from ucl.records.measures import NAMES
@@ -142,9 +142,7 @@ def _row(
         "of_label": by_stream[measure].mean().mean(),
         "of_comparator": by_stream[f"{measure}_other"].mean().mean(),
         **{name: estimate[name] for name in NUMBERS},
-        "arithmetic": arithmetic([*counted["record"], *counted["record_other"]]),
-        "evaluate_every": evaluation_intervals([*counted["record"], *counted["record_other"]], [measure]),
-        "untested": untested([*counted["record"], *counted["record_other"]]),
+        **notes([*counted["record"], *counted["record_other"]], [measure]),
         "left_out": ", ".join(filter(None, left_out)),
     }
 
