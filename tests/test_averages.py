@@ -26,18 +26,14 @@ def failed(record, diverged_after=None):
 
 
 def test_means_and_sample_deviations_are_numpys():
-    table = ucl.results(frame(*THREE), measures=["A", "learning_accuracy", "seconds"])
-    assert list(table.columns[4:]) == [
-        *("n", "A", "A_std", "learning_accuracy", "learning_accuracy_std", "seconds", "seconds_std")
-    ]
+    table = ucl.results(frame(*THREE), measures=["A", "learning", "seconds"])
+    assert list(table.columns[4:]) == [*("n", "A", "A_std", "learning", "learning_std", "seconds", "seconds_std")]
     (row,) = table.to_dict("records")
     a = 50 * (np.array(RETAINED) + 0.75)
     learning = 50 * (np.array(BEST) + 0.75)
     assert row["n"] == 3 and row["seconds"] == 12 and row["seconds_std"] == 0
     assert (row["A"], row["A_std"]) == pytest.approx((a.mean(), a.std(ddof=1)))
-    assert (row["learning_accuracy"], row["learning_accuracy_std"]) == pytest.approx(
-        (learning.mean(), learning.std(ddof=1))
-    )
+    assert (row["learning"], row["learning_std"]) == pytest.approx((learning.mean(), learning.std(ddof=1)))
 
 
 def test_classes_that_no_test_has_are_named():

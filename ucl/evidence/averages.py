@@ -11,20 +11,20 @@ import pandas as pd
 from ucl.catalogue import method_order
 from ucl.errors import first_of, one_of
 from ucl.evidence import filters, paper
-from ucl.records import COLUMNS, FURTHER_MEASURES, MEASURES, Record, as_table, failures
-from ucl.records.measures import NAMES as MEASURE_NAMES
+from ucl.records import FURTHER_MEASURES, MEASURES, Record, as_table, failures
+from ucl.records.measures import MEANINGS
 from ucl.records.runs import latest, without_failures
 
 IDENTITY = ("dataset", "memory_size", "label", "settings")
 METRICS = ("A", "F")
 _SECONDS = ("seconds", "seconds_per_batch")
-NAMES = (*MEASURE_NAMES, *_SECONDS)
-"""What can be averaged: the measures of a record, by name or column, and its times."""
+NAMES = (*MEANINGS, *_SECONDS)
+"""What can be averaged: the measures of a record and its times."""
 _VERSIONS = {"data": "fingerprint", "source": "source"}
 NOTES = ("arithmetic", "evaluate_every", "untested", "left_out")
 """The arithmetics of the scores and the `Config.evaluate_every` of anytime and worst_case, if several; the classes that
 no test has, which enter no measure; failed runs."""
-_BETWEEN_TASKS = {COLUMNS["anytime"], COLUMNS["worst_case"]}
+_BETWEEN_TASKS = {"anytime", "worst_case"}
 
 
 def results(
@@ -40,8 +40,7 @@ def results(
         records: of `ucl.load_records` or `ucl.sweep`.
         by: names of `ucl.where`, such as "lr". They are the first columns, and rows are sorted by them. With "seed",
             each run has its own row.
-        measures: names of `Record.measures`, such as "A" or "learning", their columns in `ucl.load_records`,
-            "seconds" or "seconds_per_batch".
+        measures: names of `Record.measures`, such as "A" or "learning", "seconds" or "seconds_per_batch".
 
     Returns:
         Columns `by`, dataset, memory_size, label (in the order of `ucl.catalogue.method_order`), settings (what differs
@@ -104,7 +103,7 @@ def averaged(runs: pd.DataFrame, measures: Sequence[str] = METRICS) -> dict[str,
     sound = without_failures(runs)
     row: dict[str, Any] = {"n": len(sound)}
     for name in measures:
-        values = (1 if is_time(name) else 100) * sound[COLUMNS.get(name, name)].to_numpy(float)
+        values = (1 if is_time(name) else 100) * sound[name].to_numpy(float)
         row[name] = values.mean() if len(sound) else np.nan
         row[f"{name}_std"] = values.std(ddof=1) if len(sound) > 1 else np.nan
     return row | notes(list(sound["record"]), measures) | {"left_out": failures(runs["record"])}
@@ -112,7 +111,7 @@ def averaged(runs: pd.DataFrame, measures: Sequence[str] = METRICS) -> dict[str,
 
 def notes(records: Sequence[Record], measures: Iterable[str]) -> dict[str, str]:
     """The `NOTES` on the records behind a mean, without left_out; a note is "" if there is nothing to say."""
-    between_tasks = not _BETWEEN_TASKS.isdisjoint(COLUMNS.get(name, name) for name in measures)
+    between_tasks = not _BETWEEN_TASKS.isdisjoint(measures)
     absent = ((record.classes, np.flatnonzero(np.isnan(record.class_recall[-1]))) for record in records)
     return {
         "arithmetic": _several(record.arithmetic for record in records),

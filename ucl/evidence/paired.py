@@ -12,8 +12,8 @@ from ucl.errors import InputError, one_of
 from ucl.evidence import filters, paper
 from ucl.evidence.averages import notes, without_empty_notes
 from ucl.evidence.effects import ALL_STREAMS, NUMBERS, estimable, on_streams, streams_of, summary
-from ucl.records import COLUMNS, Record, as_table, failures
-from ucl.records.measures import NAMES
+from ucl.records import Record, as_table, failures
+from ucl.records.measures import MEANINGS
 from ucl.records.runs import in_words, latest, listed, varying
 
 _KEYS = ["dataset", "images", "memory_size", "seed"]
@@ -33,7 +33,7 @@ def compare(
     Args:
         records: of `ucl.load_records` or `ucl.sweep`.
         first, second: filters, see `ucl.where`. Each selects one method: its runs differ only in stream and seed.
-        measures: a name in `Record.measures`, or its column in `ucl.load_records`; or several.
+        measures: a name in `Record.measures`, or several.
 
     Returns:
         One row per stream and measure. With several streams, one more row per measure over all of them with equal
@@ -53,7 +53,7 @@ def compare(
     records = as_table(records).reset_index(drop=True)  # tables joined by pd.concat repeat their row labels
     measures = list(dict.fromkeys([measures] if isinstance(measures, str) else measures))
     for measure in measures:
-        one_of("measure", measure, NAMES)
+        one_of("measure", measure, MEANINGS)
     sides = [one_method(records, text, name) for name, text in (("first", first), ("second", second))]
     if set(sides[0].index) & set(sides[1].index):
         raise InputError("second", second, f"selects runs that {first} selects, too; give two methods")
@@ -92,7 +92,7 @@ def between(
     Args:
         one, other: rows of `ucl.load_records`, each run once.
         names: of the two methods.
-        measures: names in `Record.measures`, or their columns.
+        measures: names in `Record.measures`.
         free: fields of the stream that may differ within a pair.
 
     Raises:
@@ -158,7 +158,7 @@ def _measured(runs: pd.DataFrame, measures: Sequence[str], free: set[str], name:
     """
     if differing := varying(runs["record"], _NOT_OF_THE_METHOD):
         raise InputError("", None, f"{name}: its runs differ in {in_words(differing)}; choose one value of each")
-    table = pd.DataFrame({measure: 100 * runs[COLUMNS.get(measure, measure)].astype(float) for measure in measures})
+    table = pd.DataFrame({measure: 100 * runs[measure].astype(float) for measure in measures})
     table = table.assign(record=runs["record"], images=runs["fingerprint"], seed=runs["seed"], memory_size=0)
     table["dataset"] = [paper.stream_of(record.config, free) for record in runs["record"]]
     table["failed"] = [bool(record.failure) for record in runs["record"]]

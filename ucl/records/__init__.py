@@ -1,12 +1,11 @@
 """Records: one JSON file per run, the store that contains them, and the versions of their images and code."""
 
-from ucl.records.measures import COLUMNS, FURTHER_MEASURES, MEASURES, Anytime, Reading
+from ucl.records.measures import FURTHER_MEASURES, MEASURES, Anytime, Reading
 from ucl.records.record import Record, failures
 from ucl.records.runs import as_table, load_records
 from ucl.records.store import RecordStore
 
 __all__ = [
-    "COLUMNS",
     "FURTHER_MEASURES",
     "MEASURES",
     "Anytime",

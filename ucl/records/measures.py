@@ -9,31 +9,23 @@ import numpy as np
 
 from ucl import metrics
 
-_ROWS = {  # column in the table of `load_records`, and meaning
-    "A": ("last_accuracy", "last accuracy: mean over all tasks at the end"),
-    "F": (
-        "last_forgetting",
-        "last forgetting: mean fall of the earlier tasks, not balanced, from their best before the last task",
-    ),
-    "learning": ("learning_accuracy", "accuracy on each task right after it was learnt"),
-    "best": ("best_accuracy", "accuracy on the earlier tasks at their best"),
-    "retained": ("retained_accuracy", "accuracy on the earlier tasks at the end: best minus F"),
-    "last": ("last_task_accuracy", "accuracy on the last task"),
-    "average": ("average_accuracy", "mean over the stream of A after each task"),
-    "last_share": ("last_share", "share of the final predictions that are a class of the last task"),
-    "backward": ("backward_transfer", "backward transfer: mean change of the earlier tasks since each was learnt"),
-    "balanced": ("balanced_last_accuracy", "mean recall of the classes at the end: balanced A, of any run"),
-    "balanced_F": ("balanced_last_forgetting", "mean fall of the recall of the earlier tasks' classes: F of classes"),
-    "worst_class": ("worst_class_recall", "lowest recall of a class at the end"),
-    "anytime": ("average_anytime_accuracy", "average anytime accuracy of a run with evaluate_every"),
-    "worst_case": ("worst_case_accuracy", "worst-case accuracy of a run with evaluate_every"),
+MEANINGS = {
+    "A": "last accuracy: mean over all tasks at the end",
+    "F": "last forgetting: mean fall of the earlier tasks, not balanced, from their best before the last task",
+    "learning": "accuracy on each task right after it was learnt",
+    "best": "accuracy on the earlier tasks at their best",
+    "retained": "accuracy on the earlier tasks at the end: best minus F",
+    "last": "accuracy on the last task",
+    "average": "mean over the stream of A after each task",
+    "last_share": "share of the final predictions that are a class of the last task",
+    "backward": "backward transfer: mean change of the earlier tasks since each was learnt",
+    "balanced": "mean recall of the classes at the end: balanced A, of any run",
+    "balanced_F": "mean fall of the recall of the earlier tasks' classes: F of classes",
+    "worst_class": "lowest recall of a class at the end",
+    "anytime": "average anytime accuracy of a run with evaluate_every",
+    "worst_case": "worst-case accuracy of a run with evaluate_every",
 }
-COLUMNS = {name: column for name, (column, _) in _ROWS.items()}
-"""The measures of a record (`Record.measures`) and their columns in the table of `load_records`."""
-MEANINGS = {name: meaning for name, (_, meaning) in _ROWS.items()}
-"""What each measure is; all are in [0, 1], but F, backward and balanced_F in [-1, 1]."""
-NAMES = tuple(dict.fromkeys([*COLUMNS, *COLUMNS.values()]))
-"""The names that select a measure: its short name, or that of its column."""
+"""The measures of a record (`Record.measures`): all in [0, 1], but F, backward and balanced_F in [-1, 1]."""
 FURTHER_MEASURES = ("backward", "anytime", "worst_case")
 """Measures that tables show only for records that were evaluated between task ends."""
 MEASURES = ("A", "F", "learning", "best", "retained", "last", "average", "last_share")

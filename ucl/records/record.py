@@ -16,7 +16,7 @@ from ucl import metrics
 from ucl.config import Config
 from ucl.errors import first_of, one_line_with_type
 from ucl.fields import classes_in, decimal
-from ucl.records.measures import COLUMNS, Anytime, Reading, accuracy_so_far, to_lists
+from ucl.records.measures import MEANINGS, Anytime, Reading, accuracy_so_far, to_lists
 
 FORMAT = 1  # version of the record format, stored in each record
 
@@ -195,7 +195,7 @@ class Record:
             `Config.balanced_accuracy` is set; NaN where the record does not have the results.
         """
         tested: Record | Reading | None = self if reading == "running" else self.readings.get(reading)
-        measures = dict.fromkeys(COLUMNS, np.nan)
+        measures = dict.fromkeys(MEANINGS, np.nan)
         if tested is None or self.diverged_after is not None:
             return measures
         a, recall, shares = tested.accuracy, tested.class_recall, tested.answer_shares

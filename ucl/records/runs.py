@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ucl.config import Config
 from ucl.errors import InputError
 from ucl.fields import FIELDS, as_text
-from ucl.records.measures import COLUMNS
+from ucl.records.measures import MEANINGS
 from ucl.records.record import Record
 from ucl.records.store import RecordStore
 
@@ -26,9 +26,9 @@ def load_records(store: str | Path) -> pd.DataFrame:
 
     Returns:
         One row per record: its `label` (the method's name in the paper's tables), one column per field of `Config`
-        (empty if the field can't change the run's result), its measures under the names in `COLUMNS`, see
-        `Record.measures`; then diverged_after (NA if the run did not diverge), collapsed, seconds, seconds_per_batch,
-        device, processor, threads, fingerprint, date, key and the `record` itself. Without records it is empty.
+        (empty if the field can't change the run's result), its measures (`Record.measures`), diverged_after (NA if the
+        run did not diverge), collapsed, seconds, seconds_per_batch, device, processor, threads, fingerprint, date, key
+        and the `record` itself. Without records it is empty.
 
     Raises:
         InputError: there is no such folder.
@@ -56,18 +56,17 @@ def as_table(records: pd.DataFrame | Iterable[Record]) -> pd.DataFrame:
     if not all(isinstance(record, Record) for record in listed):
         given = records if isinstance(records, (str, Path)) else type(records).__name__
         raise InputError("records", given, "give records, or a table of them: ucl.load_records(folder)")
-    columns = ["label", *FIELDS, *COLUMNS.values(), *_FACTS]
+    columns = ["label", *FIELDS, *MEANINGS, *_FACTS]
     return pd.DataFrame([_row(record) for record in listed], columns=columns).astype({"diverged_after": "Int64"})
 
 
 def _row(record: Record) -> dict[str, Any]:
     """A run as one row of the table of `load_records`."""
-    measures = record.measures()
     return {
         "label": record.config.label,
         **dict.fromkeys(FIELDS),
         **record.config.relevant,
-        **{column: measures[name] for name, column in COLUMNS.items()},
+        **record.measures(),
         **{name: fact(record) for name, fact in _FACTS.items()},
     }
 
