@@ -7,7 +7,7 @@ from conftest import refused
 from made_up import frame, matrix, record_of
 
 from ucl import Config, paper
-from ucl.records.runs import matching
+from ucl.evidence.run_measures import Runs
 
 
 @pytest.mark.parametrize(
@@ -104,8 +104,9 @@ def test_records_match_at_any_seed_and_with_no_other_setting():
     ]
     runs = [*others, wanted.replace(seed=5), wanted.replace(seed=12), er.replace(refresh=0.5, score="LC")]
     records = frame(*(record_of(config, matrix(0.5, 0.3)) for config in runs))
-    matched = matching(records, [Config(dataset="cifar10"), wanted.replace(seed=3), er])
-    assert matched[["seed", "experiment"]].to_numpy().tolist() == [[0, 2], [5, 1], [12, 1]]
+    counting = Runs(records)
+    matched = [counting.rows(one)["seed"].tolist() for one in (Config(dataset="cifar10"), wanted.replace(seed=3), er)]
+    assert matched == [[], [5, 12], [0]]
 
 
 def test_settings_name_what_differs_and_nothing_else():

@@ -23,7 +23,6 @@ from ucl.evidence import paper
 from ucl.evidence.run_measures import SETTINGS, Runs, of_one_version, reductions
 from ucl.evidence.table_formats import interval, markdown, number, with_interval
 from ucl.records import as_table
-from ucl.records.runs import matching
 from ucl.report import comparisons, costs, pages, results
 from ucl.report.comparisons import Comparison, estimates
 
@@ -264,7 +263,7 @@ def test_networks_that_diverged_do_not_count_and_an_experiment_may_be_requested_
 
 
 def test_the_most_frequent_version_of_the_images_counts_and_another_size_does_not():
-    runs = matching(committed(), [Config(dataset="bloodcell", memory_size=40, population="reservoir")])["record"][:2]
+    runs = Runs(committed()).rows(Config(dataset="bloodcell", memory_size=40, population="reservoir"))["record"][:2]
     data = runs.iloc[0].data | {"fingerprint": "larger"}
     larger = [
         dataclasses.replace(r, data=data, config=r.config.replace(image_size=size)) for r in runs for size in (56, 64)

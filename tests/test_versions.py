@@ -15,7 +15,6 @@ import ucl
 from ucl import Config, RecordStore, datasets, load_records
 from ucl.cli.main import main
 from ucl.records import store as stores
-from ucl.records.runs import matching
 from ucl.reproduction.session import open_session
 from ucl.sweeps.progress import status
 from ucl.sweeps.sweep import sweep
@@ -168,7 +167,6 @@ def test_three_spellings_of_a_path_are_one_data_set(here):
     records, _ = swept(*configs[:2], other)
     table = ucl.results(load_records("runs"))
     assert (table["dataset"].tolist(), table["n"].tolist()) == (["x.npz"], [2]) and "data" not in table
-    assert len(matching(load_records("runs"), configs[:1])) == 2
     ucl.plots.grouped.same_but_for_seed(records)
 
     os.chdir(here)  # the current folder does not matter
@@ -199,7 +197,6 @@ def test_two_folders_of_one_name_are_two_data_sets(here):
     assert [r.to_json() for r in swept(*configs)[0]] == [r.to_json() for r in records]
     table = ucl.results(load_records("runs"))
     assert table["dataset"].tolist() == ["fold0/data.npz", "fold1/data.npz"]
-    assert list(matching(load_records("runs"), configs)["experiment"].sort_values()) == [0, 1]
 
 
 def test_keys_of_paths_stay_as_they_were():

@@ -17,7 +17,6 @@ from ucl.config import Config
 from ucl.evidence import paper
 from ucl.evidence.effects import ALL_STREAMS, PAIR, Interval, Stream, by_stream, differences
 from ucl.evidence.run_measures import SETTINGS, Runs
-from ucl.records.runs import matching
 
 PLANNED: dict[str, dict[Stream, range]] = {
     "readings": {
@@ -140,7 +139,8 @@ def judged(records: pd.DataFrame) -> pd.DataFrame:
         NaN if it prints none), all in percentage points; verdict (see `verdict`); and by the wider one of both
         intervals against_paper (see `ucl.evidence.effects.against_paper`) and excludes_0.
     """
-    runs, complete = Runs(records), _complete(records)
+    runs = Runs(records)
+    complete = _complete(runs)
     rows = []
     for plan in COMPARISONS:
         streams, one, other = PLANNED[plan.runs], MEMORIES[plan.memory], MEMORIES[plan.other_memory]
@@ -166,17 +166,17 @@ def judged(records: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)[_COLUMNS].astype({"memory_size": "Int64"})
 
 
-def _complete(records: pd.DataFrame) -> set[tuple[str, int, int]]:
+def _complete(runs: Runs) -> set[tuple[str, int, int]]:
     """The streams and seeds of the decisive experiment that have all of its memories on one kind of processor."""
     plans = [plan for plan in COMPARISONS if plan.runs == "everything rescored"]
     memories = {name for plan in plans for name in (plan.memory, plan.other_memory)}
-    experiments = [
-        MEMORIES[name].replace(dataset=dataset, memory_size=size)
+    rows = [
+        runs.rows(MEMORIES[name].replace(dataset=dataset, memory_size=size))
         for dataset, size in PLANNED["everything rescored"]
         for name in memories
     ]
-    runs = matching(records, experiments).groupby(list(PAIR))["processor"].agg(["size", "nunique"])
-    return {*runs.index[(runs["size"] == len(memories)) & (runs["nunique"] == 1)]}
+    counts = pd.concat(rows).groupby(list(PAIR))["processor"].agg(["size", "nunique"])
+    return {*counts.index[(counts["size"] == len(memories)) & (counts["nunique"] == 1)]}
 
 
 _COLUMNS = ["hypothesis", "memory", "other_memory", "reading", "other_reading", "metric", "expected", "dataset"]

@@ -17,8 +17,7 @@ from ucl.catalogue import SCORES, UNIFORM, WITHOUT_SCORE, method_and_selection
 from ucl.config import Config
 from ucl.evidence.averages import averaged
 from ucl.evidence.effects import differences, effects_by, joined, on_streams
-from ucl.evidence.run_measures import Runs, of_one_version
-from ucl.records.runs import matching
+from ucl.evidence.run_measures import Runs
 
 DATASET, MEMORY_SIZE, SEEDS = "bloodcell", 40, range(5)
 """The runs that count."""
@@ -86,17 +85,12 @@ def standings(records: pd.DataFrame, times: pd.DataFrame) -> pd.DataFrame:
         One row per policy: columns policy (its name in `POLICIES`), those of `ucl.evidence.averages.averaged`, ms (per
         batch) and updates (of CBR at equal seconds); NaN or <NA> if it was not measured.
     """
-    ms, runs = milliseconds(times), matching(of_one_version(records), planned([0]))
-    runs, updates = runs[runs["seed"].isin(list(SEEDS))], equal_seconds(ms)
-    rows = [
-        {
-            "policy": policy,
-            **averaged(runs[runs["experiment"] == index]),
-            "ms": ms.get(policy, np.nan),
-            "updates": updates.get(policy, pd.NA),
-        }
-        for index, policy in enumerate(POLICIES)
-    ]
+    ms, counting, rows = milliseconds(times), Runs(records), []
+    updates = equal_seconds(ms)
+    for policy, experiment in zip(POLICIES, planned([0]), strict=True):
+        runs = counting.rows(experiment)
+        averages = averaged(runs[runs["seed"].isin(list(SEEDS))])
+        rows.append({"policy": policy, **averages, "ms": ms.get(policy, np.nan), "updates": updates.get(policy, pd.NA)})
     table = pd.DataFrame(rows).astype({"updates": "Int64"})
     return table.sort_values("A", ascending=False, kind="stable", ignore_index=True)
 

@@ -13,7 +13,7 @@ from ucl.catalogue import PAPER_SCORES
 from ucl.config import Config
 from ucl.evidence import paper
 from ucl.evidence.effects import PAIR, Stream, differences, effects_by, joined
-from ucl.records import MEASURES, Record
+from ucl.records import MEASURES
 from ucl.records.runs import latest, without_failures
 
 Seeds = Mapping[Stream, "range | None"]
@@ -39,21 +39,26 @@ def of_one_version(records: pd.DataFrame) -> pd.DataFrame:
 
 
 class Runs:
-    """The runs that count, by experiment: of one version of the images (`of_one_version`), without failed networks.
+    """The runs that count, by experiment: the `latest` record of each, on one version of the images (`of_one_version`).
 
     Args:
         records: see `ucl.load_records`.
     """
 
     def __init__(self, records: pd.DataFrame) -> None:
-        self._by_experiment: dict[str, list[Record]] = {}
-        for record in without_failures(latest(of_one_version(records)))["record"]:
-            self._by_experiment.setdefault(record.config.seedless.experiment, []).append(record)
+        runs = latest(of_one_version(records))
+        experiments = [record.config.seedless.experiment for record in runs["record"]]
+        self._none = runs[:0]
+        self._by_experiment = dict(list(runs.groupby(pd.Series(experiments, runs.index, dtype=object))))
+
+    def rows(self, experiment: Config) -> pd.DataFrame:
+        """The rows of `records` of an experiment, at any seed and sorted by it, failed networks among them."""
+        return self._by_experiment.get(experiment.seedless.experiment, self._none)
 
     def of(
         self, experiment: Config, streams: Seeds | None = None, reading: str = "running", arithmetic: str = ""
     ) -> pd.DataFrame:
-        """The measures of an experiment's runs.
+        """The measures of an experiment's runs, without failed networks.
 
         Args:
             experiment: its seed does not matter, nor with `streams` its data set and memory size.
@@ -70,7 +75,7 @@ class Runs:
         rows = []
         for (dataset, size), seeds in streams.items():
             config = experiment.replace(dataset=dataset, memory_size=size)
-            for record in self._by_experiment.get(config.seedless.experiment, []):
+            for record in without_failures(self.rows(config))["record"]:
                 seed = record.config.seed
                 if (seeds is None or seed in seeds) and arithmetic in ("", record.arithmetic):
                     values = record.measures(reading)

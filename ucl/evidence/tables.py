@@ -11,9 +11,8 @@ import pandas as pd
 from ucl.catalogue import method_and_selection
 from ucl.evidence import paper
 from ucl.evidence.averages import METRICS, NOTES, averaged, without_empty_notes
-from ucl.evidence.run_measures import SETTINGS, of_one_version
+from ucl.evidence.run_measures import SETTINGS, Runs
 from ucl.evidence.table_formats import latex, markdown
-from ucl.records.runs import matching
 
 NOTE = (
     "Last accuracy A (higher is better) and last forgetting F (lower is better) in per cent. Above: measured, mean ± "
@@ -33,8 +32,7 @@ _SELECTIONS = {"": "random", "top": "top", "step": "step", "bottom": "bottom"}  
 def with_published(records: pd.DataFrame, grid: str, **fields: Any) -> pd.DataFrame:
     """Measured and published numbers, one row per cell and metric of a table of the paper.
 
-    A run counts if it is an experiment of the table, at any seed (see `ucl.records.runs.matching`), on the images that
-    most runs of its data set were measured on (see `ucl.evidence.run_measures.of_one_version`).
+    A run counts if it is an experiment of the table, at any seed, see `ucl.evidence.run_measures.Runs`.
 
     Args:
         grid: a name in `ucl.paper.GRIDS`.
@@ -47,11 +45,10 @@ def with_published(records: pd.DataFrame, grid: str, **fields: Any) -> pd.DataFr
         fingerprint of the images measured on. Two columns are present only if needed: arithmetic, if runs were scored
         in more than one, and left_out, how many runs failed (`Record.failure`) and do not count.
     """
-    experiments = paper.grid(grid, seeds=[0], **fields)
-    runs, rows = matching(of_one_version(records), experiments), []
-    for index, config in enumerate(experiments):
+    runs, rows = Runs(records), []
+    for config in paper.grid(grid, seeds=[0], **fields):
         stream, (method, selection) = (config.dataset, config.memory_size), method_and_selection(config.label)
-        of_cell = runs[runs["experiment"] == index]
+        of_cell = runs.rows(config)
         averages = averaged(of_cell)
         for metric in METRICS:
             printed = [paper.printed(stream, config.label, metric, number) for number in ("mean", "std")]

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ucl.config import Config
 from ucl.errors import InputError
 from ucl.fields import FIELDS, as_text
 from ucl.records.measures import MEANINGS
@@ -84,30 +82,6 @@ _FACTS: dict[str, Callable[[Record], Any]] = {  # the last columns
     "key": lambda record: record.config.key,
     "record": lambda record: record,
 }
-
-
-def matching(records: pd.DataFrame, experiments: Iterable[Config]) -> pd.DataFrame:
-    """The `latest` records of the given experiments, with any seed.
-
-    Args:
-        records: see `ucl.load_records`.
-        experiments: experiments whose seeds are ignored. All other fields that can change a result must be equal.
-
-    Returns:
-        The matching rows of `records`, with a column `experiment`: the index in `experiments`.
-    """
-    import pandas as pd
-
-    if records.empty:
-        return records.assign(experiment=pd.Series(dtype=int))
-    configs = [config.seedless for config in experiments]
-    index_of = {config.key: index for index, config in enumerate(configs)}
-    # A path may be spelled in several ways, but two folders may have the same name.
-    folders = Counter({config.key: config.experiment for config in configs}.values())
-    index_of |= {c.experiment: index_of[c.key] for c in configs if folders[c.experiment] == 1}
-    runs = [record.config.seedless for record in records["record"]]
-    records = records.assign(experiment=[index_of.get(run.key, index_of.get(run.experiment, -1)) for run in runs])
-    return latest(records[records["experiment"] >= 0])
 
 
 def latest(records: pd.DataFrame) -> pd.DataFrame:

@@ -6,7 +6,8 @@ import pandas as pd
 
 from ucl.catalogue import SCORES
 from ucl.evidence import paper
-from ucl.records.runs import matching, without_failures
+from ucl.evidence.run_measures import Runs
+from ucl.records.runs import without_failures
 
 _VARIANTS = {
     "naive": "BI, naive implementation (float32, training mode)",
@@ -61,7 +62,9 @@ def whole_runs(records: pd.DataFrame) -> pd.DataFrame:
     """
     experiments = {config.label: config for config in paper.grid("table4", seeds=[0])}
     experiments["BI bottom, `refresh=2`"] = experiments["BI bottom"].replace(refresh=2)
-    runs = without_failures(matching(records, experiments.values()))
+    counting = Runs(records)
+    runs = [counting.rows(config).assign(experiment=index) for index, config in enumerate(experiments.values())]
+    runs = without_failures(pd.concat(runs))
     runs = runs.assign(host=[record.environment["processor"] for record in runs["record"]])
     published = {name: seconds / paper.RUNTIMES["ER"][1] for name, (_, seconds) in paper.RUNTIMES.items()}
     machine = ["device", "processor", "host", "threads"]
