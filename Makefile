@@ -7,7 +7,7 @@ LESSONS := $(sort $(wildcard notebooks/0*.ipynb))
 # the notebooks whose numbers come from the committed records
 FROM_RECORDS := $(filter-out your_own,$(basename $(notdir $(filter-out $(LESSONS),$(sort $(wildcard notebooks/*.ipynb))))))
 
-.PHONY: install quickstart test test-oldest test-avalanche leaderboard-costs figures docs badges clean
+.PHONY: install quickstart test test-oldest test-avalanche leaderboard-costs figures docs clean
 
 install: $(INSTALLED)
 
@@ -68,10 +68,6 @@ leaderboard-costs: install
 	mkdir -p build
 	$(BIN)/ucl benchmark --dataset bloodcell --memory-sizes 40 --threads 1 --repeats 8 --output build/leaderboard_costs --methods leaderboard
 	cp build/leaderboard_costs.csv figures/
-
-# once the project has an address: `make badges REPOSITORY=owner/name`; without a name the badges go again
-badges: install
-	$(BIN)/python -m ucl.reproduction.colab $(REPOSITORY)
 
 clean:
 	rm -rf .venv .venv-oldest .venv-avalanche figures/your_own reproduced runs/quickstart build/executed site

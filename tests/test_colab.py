@@ -2,8 +2,6 @@
 
 import io
 import json
-import re
-import shutil
 import subprocess
 import sys
 import types
@@ -29,12 +27,6 @@ def cells(path):
     return json.loads(path.read_text(encoding="utf-8"))["cells"]
 
 
-def address():
-    """The repository in the committed set-up cell, which is empty until the project is published."""
-    match = re.search(r'^SOURCE = "https://github.com/(.*?)"', "".join(cells(NOTEBOOKS[0])[1]["source"]), re.M)
-    return match.group(1) if match else ""
-
-
 def archive(*names, inside=""):
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as opened:
@@ -55,20 +47,19 @@ def run_cell(monkeypatch, source):
     return magics, names
 
 
-@pytest.mark.parametrize(
-    "repository, source",
-    [("", "project-main.zip"), ("someone/a.project", "https://github.com/someone/a.project/archive/HEAD.zip")],
-    ids=["uploaded", "GitHub"],
-)
-def test_on_colab_the_cell_installs_the_package_alone_and_calls_its_set_up(monkeypatch, repository, source):
-    given = []
+@pytest.mark.parametrize("given", ["", "https://github.com/someone/a.project"], ids=["uploaded", "GitHub"])
+def test_on_colab_the_cell_installs_the_package_alone_and_calls_its_set_up(monkeypatch, given):
+    (cell,) = {"".join(cells(path)[1]["source"]) for path in NOTEBOOKS}  # one for all notebooks
+    assert 'SOURCE = ""' in cell
+    sources = []
     google = types.ModuleType("google.colab")
     google.files = types.SimpleNamespace(upload=lambda: {"project-main.zip": b""})
     monkeypatch.setitem(sys.modules, "google", types.ModuleType("google"))
     monkeypatch.setitem(sys.modules, "google.colab", google)
-    monkeypatch.setattr(colab, "set_up", given.append)
-    magics, _ = run_cell(monkeypatch, colab.setup_source(repository))
-    assert magics == [("pip", f"install -q --no-deps {source}")] and given == [source]
+    monkeypatch.setattr(colab, "set_up", sources.append)
+    magics, _ = run_cell(monkeypatch, cell.replace('SOURCE = ""', f'SOURCE = "{given}"'))
+    source = f"{given}/archive/HEAD.zip" if given else "project-main.zip"
+    assert magics == [("pip", f"install -q --no-deps {source}")] and sources == [source]
 
 
 def test_the_set_up_needs_nothing_but_python():
@@ -105,36 +96,6 @@ def test_an_archive_of_another_project_is_refused(commands, tmp_path):
     with pytest.raises(InputError):
         colab.set_up(str(tmp_path / "ucl.zip"), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["ucl.zip"]
-
-
-@pytest.fixture
-def checkout(tmp_path):
-    shutil.copytree(ROOT / "notebooks", tmp_path / "notebooks", ignore=shutil.ignore_patterns(".*"))
-    shutil.copy(ROOT / "README.md", tmp_path)
-    return tmp_path
-
-
-def contents(folder):
-    return {path.name: path.read_bytes() for path in [*(folder / "notebooks").iterdir(), folder / "README.md"]}
-
-
-def test_the_committed_files_are_as_they_are_written(checkout):
-    colab.write(checkout, address())
-    committed = {path.name: path.read_bytes() for path in [*NOTEBOOKS, ROOT / "README.md"]}
-    assert [name for name, text in contents(checkout).items() if text != committed[name]] == [], "make badges"
-
-
-def test_badges_come_once_open_their_notebook_and_go_again(checkout):
-    colab.write(checkout)
-    bare = contents(checkout)
-    for repository in ("first/name", "someone/project", "someone/project"):
-        colab.write(checkout, repository)
-    for name, text in contents(checkout).items():
-        notebook = "00_quickstart.ipynb" if name == "README.md" else name
-        link = f"(https://colab.research.google.com/github/someone/project/blob/main/notebooks/{notebook})"
-        assert text.count(b"Open in Colab") == 1 and link.encode() in text and b"first/name" not in text
-    colab.write(checkout)
-    assert contents(checkout) == bare and not any(b"Open in Colab" in text for text in bare.values())
 
 
 def preinstalled():

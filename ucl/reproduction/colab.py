@@ -1,12 +1,8 @@
-"""Google Colab: the set-up cell of the notebooks and what it calls, and the badges that open the notebooks on Colab.
-
-After publishing the project, run `make badges REPOSITORY=owner/name` once.
-"""
+"""Google Colab: what the set-up cell of the notebooks calls."""
 
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -21,26 +17,6 @@ from ucl.errors import InputError
 
 TAG = "colab"
 PINNED = ("torch", "torchvision", "numpy", "jupyter-server")
-_SETUP = """\
-# @title Only Google Colab needs this cell: give the repository's address on GitHub, or nothing and upload ucl.zip.
-import sys
-from glob import glob
-
-SOURCE = "{address}"  # @param {{type:"string"}}
-if "google.colab" in sys.modules:
-    from google.colab import files
-    SOURCE = SOURCE or next(iter(glob("/content/ucl*.zip") or files.upload()))
-    SOURCE += "" if SOURCE.endswith(".zip") else "/archive/HEAD.zip"
-    %pip install -q --no-deps {{SOURCE}}
-    from ucl.reproduction.colab import set_up
-    set_up(SOURCE)"""
-_HIDDEN = {"tags": [TAG], "cellView": "form", "jupyter": {"source_hidden": True}}  # folded on Colab and in JupyterLab
-_BADGE = re.compile(r"^\[!\[Open in Colab\].*\n\n", re.MULTILINE)
-
-
-def setup_source(repository: str = "") -> str:
-    """The code of the set-up cell: its `SOURCE` is the address of `repository` on GitHub, or empty if that is ""."""
-    return _SETUP.format(address=f"https://github.com/{repository}" if repository else "")
 
 
 def set_up(source: str, folder: str | Path = "/content") -> None:
@@ -82,48 +58,6 @@ def _unpack(source: str, project: Path) -> None:
         shutil.copytree(roots[0], project)
 
 
-def with_badge(text: str, repository: str = "", notebook: str = "00_quickstart") -> str:
-    """Markdown with a badge under its title that opens the notebook on Colab; no badge if `repository` is ""."""
-    text = _BADGE.sub("", text)
-    if not repository:
-        return text
-    image = "https://colab.research.google.com/assets/colab-badge.svg"
-    link = f"https://colab.research.google.com/github/{repository}/blob/main/notebooks/{notebook}.ipynb"
-    title, _, rest = text.partition("\n\n")
-    return f"{title}\n\n[![Open in Colab]({image})]({link})\n\n{rest}"
-
-
-def with_setup(notebook: Any, name: str, repository: str = "") -> Any:
-    """The notebook with the set-up cell before its other code and, if `repository` is given, the badge."""
-    from nbformat.v4 import new_code_cell
-
-    first, *rest = [cell for cell in notebook.cells if not is_setup(cell)]
-    first.source = with_badge(first.source, repository, name)
-    setup = new_code_cell(setup_source(repository), id="colab-setup", metadata=_HIDDEN)
-    notebook.cells = [first, setup, *rest]
-    return notebook
-
-
 def is_setup(cell: Mapping[str, Any]) -> bool:
     """Whether a cell of a notebook is the set-up cell."""
     return TAG in cell["metadata"].get("tags", [])
-
-
-def write(checkout: str | Path, repository: str = "") -> None:
-    """Update the set-up cells and badges in the notebooks and the README of a checkout.
-
-    Args:
-        checkout: folder with README.md and notebooks.
-        repository: owner/name on GitHub; "" for no address and no badges.
-    """
-    import nbformat
-
-    for path in (Path(checkout) / "notebooks").glob("*.ipynb"):
-        notebook = with_setup(nbformat.read(path, as_version=4), path.stem, repository)
-        nbformat.write(notebook, path)
-    readme = Path(checkout) / "README.md"
-    readme.write_text(with_badge(readme.read_text(encoding="utf-8"), repository), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    write(Path(__file__).resolve().parents[2], "".join(sys.argv[1:]))

@@ -61,7 +61,6 @@ def readable(notebook: Any) -> Any:
     notebook.cells = [cell for cell in notebook.cells if not colab.is_setup(cell)]
     drawn = ""  # the code that shows pictures
     for cell in notebook.cells:
-        cell.source = colab.with_badge(cell.source)  # removes the badge
         if cell.cell_type == "code":
             cell.outputs = _shown(cell.outputs)
             drawn += cell.source if any("image/png" in output.get("data", {}) for output in cell.outputs) else ""
