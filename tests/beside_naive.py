@@ -5,8 +5,7 @@
 The slow implementation is `naive`: contiguous float32, torchvision's transforms one after another, forward passes in
 training mode. It runs at the first memory size only. Run this on an otherwise idle machine; it takes five minutes.
 Each row of the CSV is one variant in one task. It has separate medians of the training step and of the memory update,
-in milliseconds per batch. For the rows "ER step" and "plain step", only training steps alternate, with nothing between
-them, so that their data stay in the caches.
+in milliseconds per batch.
 """
 
 import argparse
@@ -25,7 +24,7 @@ from ucl.benchmarks.contender import Contender
 from ucl.config import Config
 from ucl.machine.hardware import environment
 
-REFRESH = (1, 10, 5, 2)
+REFRESH = (1, 10, 2)
 
 
 def timed(function, *arguments):
@@ -34,37 +33,25 @@ def timed(function, *arguments):
     return 1000 * (time.perf_counter() - begin)
 
 
-class PlainStep:
-    """A training step of the slow implementation, starting from the weights of a contender of the benchmark."""
-
-    def __init__(self, contender):
-        self.model = naive.plain(contender.model)
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
-
-    def step(self, batch, replay):
-        images, labels = naive.normalised(self.model, batch.images), batch.labels
-        if replay:
-            images = torch.cat([images, naive.normalised(self.model, replay[0])])
-            labels = torch.cat([labels, replay[1]])
-        return timed(naive.replay_step, self.model, self.optimizer, images, labels)
-
-
-class NaiveMemory(PlainStep):
+class NaiveMemory:
     """The slow implementation of ER with BI bottom, starting from the state of a contender of the benchmark."""
 
     def __init__(self, contender, data):
-        super().__init__(contender)
-        views = naive.published_views(data.image_size, data.mean)
-        self.memory = naive.Memory(contender.buffer.size, lambda model, x: naive.published_scores(model, x, views))
-        stored = contender.buffer
+        self.model = naive.plain(contender.model)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        views, stored = naive.published_views(data.image_size, data.mean), contender.buffer
+        self.memory = naive.Memory(stored.size, lambda model, x: naive.published_scores(model, x, views))
         x = naive.normalised(self.model, stored.images)
         self.memory.update(self.model, x, stored.labels.tolist(), stored.positions.tolist())
 
     def take(self, batch, replay):
-        step = self.step(batch, replay)
-        images = naive.normalised(self.model, batch.images)
-        labels, positions = batch.host_labels.tolist(), batch.positions.tolist()
-        return step, timed(self.memory.update, self.model, images, labels, positions)
+        images, labels = naive.normalised(self.model, batch.images), batch.labels
+        all_images, all_labels = images, labels
+        if replay:
+            all_images = torch.cat([images, naive.normalised(self.model, replay[0])])
+            all_labels = torch.cat([labels, replay[1]])
+        step = timed(naive.replay_step, self.model, self.optimizer, all_images, all_labels)
+        return step, timed(self.memory.update, self.model, images, labels.tolist(), batch.positions.tolist())
 
 
 def measure(memory_size, rounds, with_naive):
@@ -93,24 +80,6 @@ def measure(memory_size, rounds, with_naive):
     return pd.DataFrame(rows, columns=["variant", "task", "round", "step_ms", "update_ms"])
 
 
-def measure_steps(rounds):
-    """Time training steps of experience replay and plain ones in turns, in the last task of the stream."""
-    config = Config(dataset="cifar10", memory_size=500, population="reservoir")
-    data = benchmark.noise()
-    stream = build_stream(config, data)
-    contender = Contender(config, data, stream.tasks)
-    plain, rows = PlainStep(contender), []
-    for turn, batch in zip(range(3 + rounds), itertools.cycle(stream.tasks[-1])):
-        replay = contender.method.drawn(len(batch), batch.task, contender.buffer)
-        times = {
-            "ER step": timed(contender.method.learn, contender.model, batch, contender.buffer),
-            "plain step": plain.step(batch, replay),
-        }
-        if turn >= 3:
-            rows += [(variant, len(stream), turn, step, float("nan")) for variant, step in times.items()]
-    return pd.DataFrame(rows, columns=["variant", "task", "round", "step_ms", "update_ms"])
-
-
 def medians(rounds):
     """Return the medians over the rounds, a row for each variant and task."""
     rounds = rounds.assign(whole_ms=rounds["step_ms"] + rounds["update_ms"])
@@ -126,8 +95,7 @@ def main():
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     load = os.getloadavg()[0]
-    tables = [medians(measure_steps(20 * options.rounds)).assign(memory_size=500)]
-    print(tables[0][["variant", "step_ms"]].round(2), flush=True)
+    tables = []
     for size in options.memory_sizes:
         table = medians(measure(size, options.rounds, with_naive=size == options.memory_sizes[0]))
         tables.append(table.assign(memory_size=size))

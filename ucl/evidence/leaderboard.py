@@ -7,7 +7,7 @@ all methods in turns in one process; the seconds in records were measured on sev
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -37,27 +37,22 @@ def with_updates(n: int) -> str:
     return "CBR" if n == 1 else f"CBR, {n} updates"
 
 
-POLICIES: dict[str, dict[str, Any]] = {
+_FIELDS: dict[str, dict[str, Any]] = {
     **{label: row.fields for label, row in WITHOUT_SCORE.items()},
     **{f"{name} bottom": row.fields for name, row in SCORES.items()},
     "BI top": {"score": "BI", "selection": "top"},
     UNIFORM_SCORE: {"score": UNIFORM},
     **{with_updates(n): {**WITHOUT_SCORE["CBR"].fields, "updates": n} for n in UPDATES},
 }
-"""The fields of `Config` of each policy, by its name; all others are at their defaults, the settings of the paper."""
-
-
-def planned(seeds: Iterable[int] = SEEDS) -> list[Config]:
-    """The runs of the leaderboard, one seed after another."""
-    base = Config(dataset=DATASET, memory_size=MEMORY_SIZE)
-    return [base.replace(seed=seed, **fields) for seed in seeds for fields in POLICIES.values()]
+POLICIES = {name: Config(dataset=DATASET, memory_size=MEMORY_SIZE, **fields) for name, fields in _FIELDS.items()}
+"""The experiment of each policy, by its name: other fields are at their defaults, the settings of the paper."""
 
 
 def milliseconds(times: pd.DataFrame) -> dict[str, float]:
     """The milliseconds per batch of each policy that was timed; `times`: see `ucl.benchmarks.measure.benchmark`."""
     means = on_streams(times[times["task"] == "mean"], [(DATASET, MEMORY_SIZE)])
     ms_by_name = dict(zip(means["method"], means["whole_ms"].astype(float), strict=True))
-    names = {policy: benchmark_name(Config(**fields)) for policy, fields in POLICIES.items()}
+    names = {policy: benchmark_name(config) for policy, config in POLICIES.items()}
     return {policy: ms_by_name[name] for policy, name in names.items() if name in ms_by_name}
 
 
@@ -87,8 +82,8 @@ def standings(records: pd.DataFrame, times: pd.DataFrame) -> pd.DataFrame:
     """
     ms, counting, rows = milliseconds(times), Runs(records), []
     updates = equal_seconds(ms)
-    for policy, experiment in zip(POLICIES, planned([0]), strict=True):
-        runs = counting.rows(experiment)
+    for policy, config in POLICIES.items():
+        runs = counting.rows(config)
         averages = averaged(runs[runs["seed"].isin(list(SEEDS))])
         rows.append({"policy": policy, **averages, "ms": ms.get(policy, np.nan), "updates": updates.get(policy, pd.NA)})
     table = pd.DataFrame(rows).astype({"updates": "Int64"})
@@ -104,15 +99,15 @@ def gaps(records: pd.DataFrame, times: pd.DataFrame) -> pd.DataFrame:
         training steps per batch), metric and `ucl.evidence.effects.NUMBERS`.
     """
     counting, stream = Runs(records), {(DATASET, MEMORY_SIZE): SEEDS}
-    runs = {policy: counting.of(Config(**fields), stream) for policy, fields in POLICIES.items()}
+    runs = {policy: counting.of(config, stream) for policy, config in POLICIES.items()}
     updates, parts = equal_seconds(milliseconds(times)), []
-    for policy, fields in POLICIES.items():
+    for policy, config in POLICIES.items():
         others = [(name, name, 1) for name in ("CBR", "ER", UNIFORM_SCORE)]
         if policy in updates:
             others.append((AT_EQUAL_SECONDS, with_updates(updates[policy]), updates[policy]))
         for comparator, other, n_updates in others:
             if other != policy:
-                named = {"policy": policy, "label": Config(**fields).label, "comparator": comparator}
+                named = {"policy": policy, "label": config.label, "comparator": comparator}
                 parts.append(differences(runs[policy], runs[other]).assign(**named, updates=n_updates))
     return effects_by(joined(parts), ["policy", "label", "comparator", "updates"])
 
@@ -130,4 +125,4 @@ def benchmark_name(config: Config) -> str:
 
 def benchmark_names() -> list[str]:
     """The names of the policies of the leaderboard in tables of times, each once."""
-    return list(dict.fromkeys(benchmark_name(Config(**fields)) for fields in POLICIES.values()))
+    return list(dict.fromkeys(map(benchmark_name, POLICIES.values())))

@@ -76,12 +76,17 @@ def one_method(records: pd.DataFrame, text: str, name: str) -> pd.DataFrame:
         name: of the argument that holds the filter, for messages.
     """
     runs = latest(filters.where(records, text, name=name))
+    check_one_method(runs, name, text)
+    return runs
+
+
+def check_one_method(runs: pd.DataFrame, name: str, value: str) -> None:
+    """Check that some runs differ in stream and seed alone; otherwise raise an InputError about this value."""
     newest_first = sorted(runs["record"], key=lambda record: record.date, reverse=True)
     if differing := varying(newest_first, _NOT_OF_THE_METHOD):
         field, values = next(iter(differing.items()))
-        advice = f'add a condition, such as "{text} {field}={listed(values[:1])}", or settings= (only defaults)'
-        raise InputError(name, text, f"selects several methods, which differ in {in_words(differing)}; {advice}")
-    return runs
+        advice = f"add a condition, such as {field}={listed(values[:1])}, or settings= (only defaults)"
+        raise InputError(name, value, f"its runs are of several methods: {in_words(differing)}; {advice}")
 
 
 def between(
@@ -90,7 +95,7 @@ def between(
     """The table of `compare` for the runs of two methods.
 
     Args:
-        one, other: rows of `ucl.load_records`, each run once.
+        one, other: rows of `ucl.load_records`, each run once; of one method each, see `check_one_method`.
         names: of the two methods.
         measures: names in `Record.measures`.
         free: fields of the stream that may differ within a pair.
@@ -153,11 +158,8 @@ def _measured(runs: pd.DataFrame, measures: Sequence[str], free: set[str], name:
     The memory size is 0 for methods without a memory, and if the memory size may differ within a pair.
 
     Raises:
-        InputError: the runs are of several methods or versions of user objects, or two runs have equal keys, because
-            they differ in a field that may differ within a pair.
+        InputError: two runs have equal keys, because they differ in a field that may differ within a pair.
     """
-    if differing := varying(runs["record"], _NOT_OF_THE_METHOD):
-        raise InputError("", None, f"{name}: its runs differ in {in_words(differing)}; choose one value of each")
     table = pd.DataFrame({measure: 100 * runs[measure].astype(float) for measure in measures})
     table = table.assign(record=runs["record"], images=runs["fingerprint"], seed=runs["seed"], memory_size=0)
     table["dataset"] = [paper.stream_of(record.config, free) for record in runs["record"]]

@@ -16,7 +16,6 @@ _MARKDOWN = str.maketrans({"|": r"\|", "<": "&lt;", "\n": "<br>"})
 _LATEX = str.maketrans(
     {"±": r"$\pm$", "−": "$-$", "—": "---", "|": r"\textbar{}", "<": r"\textless{}", ">": r"\textgreater{}"}
 )
-_WIDE = 60  # characters; LaTeX breaks the lines of a column with longer texts
 
 
 def texts(table: pd.DataFrame, digits: int = 2) -> pd.DataFrame:
@@ -49,11 +48,10 @@ def latex(table: pd.DataFrame, caption: str = "") -> str:
         lines += itertools.zip_longest(*cell_lines, fillvalue="")
     rows = pd.DataFrame(lines, columns=shown.columns, dtype=object)
     style = rows.style.format(escape="latex").format_index(escape="latex", axis=1).hide(axis="index")
-    wide = [any(len(text) > _WIDE for text in rows.iloc[:, i]) for i in range(rows.shape[1])]
     text = style.to_latex(
         hrules=True,
         multicol_align="c",
-        column_format="".join(r"p{0.35\linewidth}" if is_wide else "l" for is_wide in wide),
+        column_format="l" * rows.shape[1],
         caption=caption.replace("%", r"\%").replace("_", r"\_") or None,
         position_float="centering" if caption else None,
     )

@@ -17,16 +17,16 @@ from ucl.records.predictions import confusion
 from ucl.records.runs import listed
 
 _EARLIER = 5  # the most panels of earlier tasks
-_WITH_NUMBERS, _WITH_NAMES = 12, 30  # the most rows with numbers in the cells, and with names
+_WITH_NUMBERS, _WITH_NAMES = 12, 30  # the most classes with numbers in the cells, and with names
 
 
 @styled
 def class_confusion(records: Records) -> Figure:
     """How the test images of each class (rows) are predicted (columns), in per cent of the row: one method.
 
-    Small: after earlier tasks. Large: at the end, with numbers above 0.5 %. Counts are summed over the seeds. If all
-    runs share the order of the classes, the picture has it, and lines separate the tasks; otherwise the classes have
-    the order of their labels. More than 30 classes in a shared order are summed to their tasks.
+    Small: after earlier tasks. Large: at the end, with the names of up to 30 classes, and with numbers above 0.5 % for
+    up to 12. Counts are summed over the seeds. If all runs share the order of the classes, the picture has it, and
+    lines separate the tasks; otherwise the classes have the order of their labels.
 
     Raises:
         InputError: the runs are of several methods, or one was measured without `predictions`.
@@ -40,13 +40,9 @@ def class_confusion(records: Records) -> Figure:
     shared = all(record.class_order == first.class_order for record in shown)
     order = first.class_order if shared else list(range(len(first.classes)))
     counts_TCC = np.sum([confusion(record) for record in shown], axis=0)[:, order][:, :, order]
-    names, kind = shortened([first.classes[c] for c in order], 18), "class"
+    names = shortened([first.classes[c] for c in order], 18)
     task_C = (counts_TCC.sum(2) > 0).argmax(0)  # in which each class is tested first; 0 without test images
     borders = np.flatnonzero(np.diff(np.maximum.accumulate(task_C))) + 1 if shared else np.array([], int)
-    if len(names) > _WITH_NAMES and len(borders):
-        starts = [0, *borders]
-        counts_TCC = np.add.reduceat(np.add.reduceat(counts_TCC, starts, 1), starts, 2)
-        names, kind, borders = [f"task {n}" for n in range(1, 1 + len(starts))], "class, by task", borders[:0]
     n_TC1 = counts_TCC.sum(2, keepdims=True)
     shares_TCC = 100 * counts_TCC / np.where(n_TC1 > 0, n_TC1, np.nan)
 
@@ -72,8 +68,8 @@ def class_confusion(records: Records) -> Figure:
         ax.tick_params(length=0)
     n = f", n = {len(shown)}" if len(shown) > 1 else ""
     ax.set_title(f"{names_of(records)[label]} on {plain(first.config.dataset_name)}, at the end{n}", fontsize=9)
-    ax.set_xlabel(f"predicted {kind}", fontsize=8)
-    ax.set_ylabel(f"true {kind}", fontsize=8)
+    ax.set_xlabel("predicted class", fontsize=8)
+    ax.set_ylabel("true class", fontsize=8)
     bar = figure.axes[-1]
     bar.tick_params(labelsize=7)
     bar.set_ylabel("share of the row's test images [%]", fontsize=8)
