@@ -14,7 +14,7 @@ from ucl.config import unique
 from ucl.evidence import paper
 from ucl.evidence.leaderboard import (
     AT_EQUAL_SECONDS,
-    POLICIES,
+    EXPERIMENTS,
     UNIFORM_SCORE,
     UPDATES,
     benchmark_name,
@@ -49,11 +49,11 @@ def times_of(**ms):
 def numbers():
     """Made-up A and F in [0, 1] for each policy and seed."""
     draw = np.random.default_rng(0)
-    return {(p, seed): (draw.uniform(0.4, 0.6), draw.uniform(0.3, 0.7)) for p in POLICIES for seed in range(5)}
+    return {(p, seed): (draw.uniform(0.4, 0.6), draw.uniform(0.3, 0.7)) for p in EXPERIMENTS for seed in range(5)}
 
 
 def made_up(policies, seeds=range(5), **facts):
-    return [record_with(POLICIES[p].replace(seed=s), *numbers()[p, s], **facts) for p in policies for s in seeds]
+    return [record_with(EXPERIMENTS[p].replace(seed=s), *numbers()[p, s], **facts) for p in policies for s in seeds]
 
 
 def shown(records, times):
@@ -62,7 +62,7 @@ def shown(records, times):
 
 
 def test_the_experiments_are_distinct_and_have_every_policy():
-    configs = list(POLICIES.values())
+    configs = list(EXPERIMENTS.values())
     assert len(unique(configs)) == len(configs)
     labels = {one.label for one in configs}
     assert labels >= {*catalogue.WITHOUT_SCORE, *(f"{name} bottom" for name in catalogue.SCORES)}
@@ -84,10 +84,10 @@ def test_a_difference_is_that_of_scipy_at_the_same_seeds():
 
 
 def test_only_the_planned_seeds_with_the_papers_settings_count_sorted_by_a():
-    records = made_up(POLICIES) + [record_with(POLICIES["CBR"].replace(seed=seed), 0.9, 0.0) for seed in (10, 11)]
+    records = made_up(EXPERIMENTS) + [record_with(EXPERIMENTS["CBR"].replace(seed=seed), 0.9, 0.0) for seed in (10, 11)]
     records.append(record_with(Config(dataset="bloodcell", memory_size=40, score="BI", refresh=2), 0.9, 0.0))
     table = standings(frame(*records), NO_TIMES)
-    assert set(table["policy"]) == set(POLICIES) and set(table["n"]) == {5} and table["A"].is_monotonic_decreasing
+    assert set(table["policy"]) == set(EXPERIMENTS) and set(table["n"]) == {5} and table["A"].is_monotonic_decreasing
     a = [100 * numbers()["MOE", seed][0] for seed in range(5)]
     assert one_row(table, policy="MOE")["A"] == pytest.approx(np.mean(a))
 
@@ -154,8 +154,8 @@ def test_the_picture_has_a_row_per_policy_except_cbr_the_highest_accuracy_first(
 
 
 def test_the_benchmark_understands_every_name_and_times_that_policy():
-    assert len(TO_TIME) == len(POLICIES) - 1  # BI top has the same cost as BI bottom.
+    assert len(TO_TIME) == len(EXPERIMENTS) - 1  # BI top has the same cost as BI bottom.
     for name, built in _configs(TO_TIME, memory_size=40, dataset="bloodcell").items():
-        assert benchmark_name(built) == name and built.key in {one.key for one in POLICIES.values()}
+        assert benchmark_name(built) == name and built.key in {one.key for one in EXPERIMENTS.values()}
     with pytest.raises(InputError):
         _configs(["CRB updates=2"], memory_size=40)

@@ -187,7 +187,7 @@ def test_runs_that_cannot_share_a_picture_are_refused_with_conditions_that_work_
         records[-2].config = records[-2].config.replace(**change)
     with pytest.raises(InputError, match=field) as refusal:
         ucl.plot(frame(*records), "accuracy")
-    conditions = re.findall(r"--where ('.+?'|\S+)", str(refusal.value).partition("such as ")[2])
+    conditions = re.findall(r"(?<=--where )'.+?'|\w+=\S*", str(refusal.value).partition("such as ")[2])
     assert conditions
     for condition in conditions:
         ucl.plot(ucl.where(frame(*records), *shlex.split(condition)), "accuracy")

@@ -121,10 +121,11 @@ def summary(pairs: pd.DataFrame, metric: str, published: float = math.nan) -> di
         `against_paper`) and excludes_0 (whether the interval from low to high does). The intervals and the detectable
         differences are NaN if a stream has a single pair.
     """
-    groups = [group for _, group in pairs.groupby(["dataset", "memory_size"])]
-    samples = [group[metric].to_numpy(float) for group in groups]
-    mean = float(np.mean([values.mean() for values in samples])) if samples else math.nan
-    stratified, clustered = _stratified(samples), _clustered(samples, [group["seed"] for group in groups])
+    values, streams = pairs[metric].to_numpy(float), pairs.groupby(["dataset", "memory_size"]).ngroup().to_numpy()
+    means = [values[streams == stream].mean() for stream in np.unique(streams)]
+    mean = float(np.mean(means)) if means else math.nan
+    stratified = _standard_error(values, streams, np.arange(len(pairs)))  # each pair is independent
+    clustered = _standard_error(values, streams, pairs["seed"].to_numpy())
     by_stream, by_seed = _around(mean, *stratified), _around(mean, *clustered)
     wider = Interval(min(by_stream.low, by_seed.low), max(by_stream.high, by_seed.high))
     return {
@@ -198,44 +199,35 @@ def against_paper(interval: Interval, published: float) -> str:
     return "excluded" if furthest < 0.5 else "undecided"
 
 
-def _stratified(samples: Sequence[np.ndarray]) -> tuple[float, float]:
-    """Standard error of the mean of the streams' means, and its degrees of freedom by Welch-Satterthwaite.
+def _standard_error(values_N: np.ndarray, streams_N: np.ndarray, clusters_N: np.ndarray) -> tuple[float, float]:
+    """Standard error of the mean of the streams' means, where values of one cluster are not independent.
 
-    Both are NaN if a stream has a single value: its variance is unknown.
+    Residuals are taken from the mean of their stream, so they are too small by sqrt((n - 1) / n) for n values of the
+    stream; this is corrected. Streams that share clusters, directly or through other streams, form a group. Its degrees
+    of freedom are those of Satterthwaite for clusters of unequal weight, less one: with equal weights, the number of
+    clusters less one. Groups are independent and combined by Welch-Satterthwaite.
+
+    Args:
+        values_N: the values.
+        streams_N, clusters_N: the stream of each, from 0, and its cluster.
+
+    Returns:
+        The error and its degrees of freedom, both NaN if a stream has a single value: its variance is unknown.
     """
-    if min(map(len, samples), default=0) < 2:
-        return np.nan, np.nan
-    variances = np.array([values.var(ddof=1) / len(values) for values in samples]) / len(samples) ** 2
-    return _combined(variances, np.array([len(values) - 1 for values in samples]))
-
-
-def _clustered(samples: Sequence[np.ndarray], seeds: Sequence[np.ndarray]) -> tuple[float, float]:
-    """Standard error of the mean of the streams' means with the seed as cluster, and its degrees of freedom.
-
-    Residuals are taken from the mean of their stream, so they are too small by sqrt((n - 1) / n) for n pairs of the
-    stream; this is corrected. Streams that share seeds, directly or through other streams, form a group. Its degrees of
-    freedom are those of Satterthwaite for seeds of unequal weight, less one: with equal weights, the number of seeds
-    less one. Groups are combined by Welch-Satterthwaite. If no streams share a seed, the result is that of
-    `_stratified`. Both are NaN if a stream has a single pair.
-    """
-    sizes, n_streams = [len(values) for values in samples], len(samples)
+    sizes = np.bincount(streams_N)
     if min(sizes, default=0) < 2:
         return np.nan, np.nan
-    stream, n = np.repeat(range(n_streams), sizes), np.repeat(sizes, sizes).astype(float)
-    residuals = np.concatenate([values - values.mean() for values in samples])
-    distinct, index_of_seed = np.unique(np.concatenate(seeds), return_inverse=True)
-    sum_of_seed = np.bincount(index_of_seed, residuals / np.sqrt(n * (n - 1)) / n_streams)
-    has_seed = np.zeros((n_streams, len(distinct)), dtype=int)
-    has_seed[stream, index_of_seed] = 1
-    _, group_of_seed = connected_components(has_seed.T @ has_seed, directed=False)
-    # A seed's variance grows with the square of its weight in the estimate if its pairs are equal in all streams.
-    weights = np.bincount(index_of_seed, 1 / n) ** 2
-    freedoms = np.bincount(group_of_seed, weights) ** 2 / np.bincount(group_of_seed, weights**2) - 1
-    return _combined(np.bincount(group_of_seed, sum_of_seed**2), freedoms)
-
-
-def _combined(variances: np.ndarray, freedoms: np.ndarray) -> tuple[float, float]:
-    """Square root of the sum of independent variances, and its degrees of freedom by Welch-Satterthwaite."""
+    n = sizes[streams_N].astype(float)
+    residuals = values_N - (np.bincount(streams_N, values_N) / sizes)[streams_N]
+    distinct, cluster = np.unique(clusters_N, return_inverse=True)
+    sum_of_cluster = np.bincount(cluster, residuals / np.sqrt(n * (n - 1)) / len(sizes))
+    has_cluster = np.zeros((len(sizes), len(distinct)), dtype=int)
+    has_cluster[streams_N, cluster] = 1
+    _, group = connected_components(has_cluster.T @ has_cluster, directed=False)
+    # A cluster's variance grows with the square of its weight in the estimate if its values are equal in all streams.
+    weights = np.bincount(cluster, 1 / n) ** 2
+    freedoms = np.bincount(group, weights) ** 2 / np.bincount(group, weights**2) - 1
+    variances = np.bincount(group, sum_of_cluster**2)
     total = variances.sum()
     freedom = total**2 / (variances**2 / freedoms).sum() if total else freedoms.sum()
     return float(np.sqrt(total)), float(freedom)

@@ -44,7 +44,7 @@ _FIELDS: dict[str, dict[str, Any]] = {
     UNIFORM_SCORE: {"score": UNIFORM},
     **{with_updates(n): {**WITHOUT_SCORE["CBR"].fields, "updates": n} for n in UPDATES},
 }
-POLICIES = {name: Config(dataset=DATASET, memory_size=MEMORY_SIZE, **fields) for name, fields in _FIELDS.items()}
+EXPERIMENTS = {name: Config(dataset=DATASET, memory_size=MEMORY_SIZE, **fields) for name, fields in _FIELDS.items()}
 """The experiment of each policy, by its name: other fields are at their defaults, the settings of the paper."""
 
 
@@ -52,7 +52,7 @@ def milliseconds(times: pd.DataFrame) -> dict[str, float]:
     """The milliseconds per batch of each policy that was timed; `times`: see `ucl.benchmarks.measure.benchmark`."""
     means = on_streams(times[times["task"] == "mean"], [(DATASET, MEMORY_SIZE)])
     ms_by_name = dict(zip(means["method"], means["whole_ms"].astype(float), strict=True))
-    names = {policy: benchmark_name(config) for policy, config in POLICIES.items()}
+    names = {policy: benchmark_name(config) for policy, config in EXPERIMENTS.items()}
     return {policy: ms_by_name[name] for policy, name in names.items() if name in ms_by_name}
 
 
@@ -77,12 +77,12 @@ def standings(records: pd.DataFrame, times: pd.DataFrame) -> pd.DataFrame:
     """The results of each policy and its `milliseconds`, the highest A first.
 
     Returns:
-        One row per policy: columns policy (its name in `POLICIES`), those of `ucl.evidence.averages.averaged`, ms (per
-        batch) and updates (of CBR at equal seconds); NaN or <NA> if it was not measured.
+        One row per policy: columns policy (its name in `EXPERIMENTS`), those of `ucl.evidence.averages.averaged`, ms
+        (per batch) and updates (of CBR at equal seconds); NaN or <NA> if it was not measured.
     """
     ms, counting, rows = milliseconds(times), Runs(records), []
     updates = equal_seconds(ms)
-    for policy, config in POLICIES.items():
+    for policy, config in EXPERIMENTS.items():
         runs = counting.rows(config)
         averages = averaged(runs[runs["seed"].isin(list(SEEDS))])
         rows.append({"policy": policy, **averages, "ms": ms.get(policy, np.nan), "updates": updates.get(policy, pd.NA)})
@@ -99,9 +99,9 @@ def gaps(records: pd.DataFrame, times: pd.DataFrame) -> pd.DataFrame:
         training steps per batch), metric and `ucl.evidence.effects.NUMBERS`.
     """
     counting, stream = Runs(records), {(DATASET, MEMORY_SIZE): SEEDS}
-    runs = {policy: counting.of(config, stream) for policy, config in POLICIES.items()}
+    runs = {policy: counting.of(config, stream) for policy, config in EXPERIMENTS.items()}
     updates, parts = equal_seconds(milliseconds(times)), []
-    for policy, config in POLICIES.items():
+    for policy, config in EXPERIMENTS.items():
         others = [(name, name, 1) for name in ("CBR", "ER", UNIFORM_SCORE)]
         if policy in updates:
             others.append((AT_EQUAL_SECONDS, with_updates(updates[policy]), updates[policy]))
@@ -125,4 +125,4 @@ def benchmark_name(config: Config) -> str:
 
 def benchmark_names() -> list[str]:
     """The names of the policies of the leaderboard in tables of times, each once."""
-    return list(dict.fromkeys(map(benchmark_name, POLICIES.values())))
+    return list(dict.fromkeys(map(benchmark_name, EXPERIMENTS.values())))

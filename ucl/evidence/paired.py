@@ -76,17 +76,23 @@ def one_method(records: pd.DataFrame, text: str, name: str) -> pd.DataFrame:
         name: of the argument that holds the filter, for messages.
     """
     runs = latest(filters.where(records, text, name=name))
-    check_one_method(runs, name, text)
+    check_one_method(runs["record"], name, text)
     return runs
 
 
-def check_one_method(runs: pd.DataFrame, name: str, value: str) -> None:
-    """Check that some runs differ in stream and seed alone; otherwise raise an InputError about this value."""
-    newest_first = sorted(runs["record"], key=lambda record: record.date, reverse=True)
+def check_one_method(runs: Iterable[Record], name: str, value: str) -> None:
+    """Check that some runs differ in stream, seed and further tests alone.
+
+    Raises:
+        InputError: they do not. It names this value, and has conditions to add.
+    """
+    newest_first = sorted(runs, key=lambda record: record.date, reverse=True)
     if differing := varying(newest_first, _NOT_OF_THE_METHOD):
         field, values = next(iter(differing.items()))
-        advice = f"add a condition, such as {field}={listed(values[:1])}, or settings= (only defaults)"
-        raise InputError(name, value, f"its runs are of several methods: {in_words(differing)}; {advice}")
+        by_default = {not paper.settings(record.config) for record in newest_first}
+        defaults = "settings= (the defaults) or " if len(by_default) > 1 else ""
+        advice = f"add a condition, such as {defaults}{field}={listed(values[:1])}"
+        raise InputError(name, value, f"has runs of several methods, which differ in {in_words(differing)}; {advice}")
 
 
 def between(

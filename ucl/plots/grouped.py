@@ -10,12 +10,12 @@ from typing import TypeAlias
 import pandas as pd
 
 from ucl.catalogue import method_order
-from ucl.config import FURTHER_TESTS
 from ucl.errors import InputError
 from ucl.evidence import paper
+from ucl.evidence.paired import check_one_method
 from ucl.plots.style import plain
 from ucl.records import Record, as_table, failures
-from ucl.records.runs import in_words, latest_in_order, listed, varying
+from ucl.records.runs import latest_in_order, listed
 
 Records: TypeAlias = pd.DataFrame | Iterable[Record]
 """Records, or a table of them: `ucl.load_records`."""
@@ -55,13 +55,7 @@ def same_but_for_seed(records: Records) -> list[Record]:
             reason = f"a picture shows one {name}, and these runs have {listed(distinct)}"
             raise InputError("", None, f"{reason}; {ADD} {example}")
     for label, runs in by_label(records).items():
-        if differing := varying(runs, FURTHER_TESTS):
-            name, values = next(iter(differing.items()))
-            by_default = {not paper.settings(record.config) for record in runs}
-            defaults = "settings= (the defaults) or --where " if len(by_default) > 1 else ""
-            example = shlex.quote(f"{name}={listed(values[:1])}")
-            reason = f"the runs of {label} differ in {in_words(differing)}; {ADD} {defaults}{example}"
-            raise InputError("", None, reason)
+        check_one_method(runs, "label", label)
     return records
 
 

@@ -59,7 +59,7 @@ def _differences(records: pd.DataFrame, against: str) -> Figure:
     for label in method_order(runs["label"]):
         for name, rows in runs[runs["label"] == label].groupby("name"):
             try:
-                paired.check_one_method(rows, "", name)
+                paired.check_one_method(rows["record"], "", name)
                 table = paired.between(rows, other, [name, reference], ("A", "F"))
                 effects.append(table.assign(name=name, label=label, setting=name))
             except InputError as error:
