@@ -151,7 +151,6 @@ def test_processes_give_what_one_process_gives_and_share_its_threads_and_one_tha
     (killed, why_killed), (left, why_left) = raised.value.failures.items()
     assert bad[0].key in killed and "killed by SIGKILL" in why_killed and "memory" in why_killed
     assert bad[1].key in left and "exit code 3" in why_left and "memory" not in why_left
-    assert not list((tmp_path / "runs").glob(".lock-*"))
 
 
 def test_automatic_jobs_are_bounded_by_cores_by_memory_and_by_that_of_the_gpu(monkeypatch):
@@ -362,7 +361,6 @@ def test_a_sweep_killed_at_any_moment_is_resumed_and_loses_nothing(tiny, tmp_pat
     assert results(store).items() <= expected.items()
     assert results(sweep(configs, store.folder, **SWEEP)) == expected
     assert {path: path.read_bytes() for path in finished} == finished  # finished records are unchanged
-    assert not list(store.folder.glob(".lock-*"))
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -383,7 +381,6 @@ def test_on_dask_workers_of_which_one_is_killed_nothing_is_lost(tiny, tmp_path, 
             sweep(scored(tiny, seeds=range(4)), store, executor, **SWEEP)
         killer.join()
     assert results(sweep(scored(tiny, seeds=range(4)), store, **SWEEP)) == expected
-    assert not list(store.glob(".lock-*"))
 
 
 def test_a_command_that_is_cancelled_waits_for_nothing_and_leaves_what_was_finished(tiny, tmp_path, undisturbed, start):
@@ -401,8 +398,6 @@ def test_a_command_that_is_cancelled_waits_for_nothing_and_leaves_what_was_finis
     assert process.returncode == 143 and "Traceback" not in errors
     assert not any(map(is_alive, measuring))
     assert len(list(store)) == 1 and results(store).items() <= undisturbed[0].items()
-    # A process may be stopped during a write, which leaves a `.part` file. Checkpoints stay, so that runs can resume.
-    assert not [path for path in store.folder.glob(".*") if not re.match(r"\.checkpoint-|.*\.part$", path.name)]
 
 
 # Parts of a grid, names, progress and status
@@ -465,7 +460,7 @@ def test_the_command_sweeps_reports_and_resumes(mine, cli):
     assert re.search(rf"1 of 2: {result}; about \d+ s left\n", errors)
     assert re.search(rf"2 of 2: {result}\n", errors)
     code, out, _ = cli("status", *mine)
-    assert code == 1 and re.search(r"8 +ER, model=counted:network +1 of 2 +seeds 5: about \d+ s", out)
+    assert code == 1 and re.search(r"8 +ER, model=counted:network +2 +1 +5 +\d+ s", out)
     assert cli("sweep", *mine, "--jobs", "auto")[0] == 0
     code, out, _ = cli("status", *mine)
     assert code == 0 and out.endswith("2 of 2 runs are in runs\n")
@@ -483,7 +478,9 @@ def test_a_sweep_goes_on_without_a_reader_of_its_lines(mine, monkeypatch):
 def test_the_tables_of_the_paper_are_grids_of_the_command(tmp_path, cli):
     where = ["--store", tmp_path / "nowhere", "--device", "cpu"]
     code, out, _ = cli("status", "table1", "--seeds", 0, 1, 2, *where)
-    assert code == 1 and out.count(" 0 of 3 ") == 48 and "\n0 of 144 runs are in " in out  # 24 methods, two sizes
+    assert (
+        code == 1 and len(re.findall(r" 3 +0 +0 1 2 +unknown\n", out)) == 48 and "\n0 of 144 runs are in " in out
+    )  # 24 methods, two sizes
     code, out, _ = cli("status", "table1", "table4", "--shard", "1/20", *where)
     assert code == 1 and out.splitlines()[-1].startswith("0 of 8 runs are in ")
     assert not (tmp_path / "nowhere").exists()

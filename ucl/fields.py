@@ -182,11 +182,10 @@ def check_fields(**values: Any) -> None:
         InputError: a value is unknown or out of range.
     """
     for name, value in values.items():
-        check(name, without_numpy(value))
+        _check(name, without_numpy(value))
 
 
-def check(name: str, value: Any) -> None:
-    """Check the value of a field, see `check_fields`."""
+def _check(name: str, value: Any) -> None:
     allowed = FIELDS[name].metadata["allowed"]
     if isinstance(allowed, range):
         whole_number(name, value, allowed.start, allowed.stop - 1)

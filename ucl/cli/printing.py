@@ -102,17 +102,11 @@ def differences(table: pd.DataFrame) -> str:
 
 def progress(table: pd.DataFrame) -> str:
     """The table of `ucl.sweeps.progress.status` as text, and the time of the missing runs here."""
-    rows = []
-    for row in table.to_dict("records"):
-        missing = [f"seeds {_seeds(row['missing'])}: {_time(row['seconds'])}"] if row["missing"] else []
-        locked = [f"seeds {_seeds(row['locked'])}: being measured now"] if row["locked"] else []
-        notes = "; ".join([*missing, *locked, *filter(None, [row["failed"]])])
-        counts = f"{row['measured']} of {row['runs']}"
-        rows.append([row["dataset"], _word(row["memory_size"]), row["label"], counts, notes])
-    lines = [text_table(["dataset", "memory", "method", "measured", "missing"], rows, 5)]
-    if table["missing"].any():
-        lines.append(f"time of the missing runs here, one after another: {_time(table['seconds'].sum(skipna=False))}")
-    return "\n".join(lines)
+    rows = table.assign(left=table["seconds"].map(_time)).drop(columns="seconds")
+    for name in ("locked", "missing"):
+        rows[name] = [" ".join(map(str, seeds)) for seeds in table[name]]
+    total = _time(table["seconds"].sum(skipna=False))
+    return f"{rows.to_string(index=False, na_rep='')}\ntime of the missing runs here, one after another: {total}"
 
 
 def contents(facts: dict[str, Any]) -> str:
@@ -123,12 +117,8 @@ def contents(facts: dict[str, Any]) -> str:
     return "\n".join([first, table, *facts["remarks"]])
 
 
-def _seeds(seeds: list[int]) -> str:
-    return " ".join(map(str, sorted(set(seeds))))
-
-
 def _time(seconds: float) -> str:
-    return "unknown" if math.isnan(seconds) else f"about {duration(seconds)}"
+    return "unknown" if math.isnan(seconds) else duration(seconds)
 
 
 def _word(value: Any) -> str:

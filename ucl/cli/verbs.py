@@ -131,9 +131,9 @@ def sweep(options: argparse.Namespace) -> int:
 def status(options: argparse.Namespace) -> int:
     """Show the progress of a sweep: one line per data set, memory size and method.
 
-    For missing runs it shows the time that they would take here, one after another. The time is estimated from the
-    measured runs of the same line on the same processor (the GPU, or the CPU of a run without one); "unknown" if there
-    are none.
+    It lists the seeds that a process is measuring now (locked), those without a record (missing), and about how long
+    the missing runs would take here, one after another (left). The time is estimated from the measured runs of the same
+    line on the same processor (the GPU, or the CPU of a run without one); "unknown" if there are none.
     """
     configs = _grid(options)
     RecordStore(options.store)  # raises an InputError, before the imports, if it is not a folder

@@ -59,10 +59,3 @@ def is_free(path: Path) -> bool:
         return True
     with held(path) as free:
         return free
-
-
-def clear(folder: Path) -> None:
-    """Remove the lock files of killed processes from a folder of records."""
-    with suppress(OSError):  # The folder may be read-only, and another sweep may have removed the file.
-        for path in folder.glob(".lock-*"):
-            is_free(path)

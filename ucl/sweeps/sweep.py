@@ -22,7 +22,6 @@ from ucl.machine.hardware import resolve_device
 from ucl.records import Record, RecordStore
 from ucl.records.store import report, report_missing_files
 from ucl.streams import datasets
-from ucl.sweeps import locks
 from ucl.sweeps.progress import SweepProgress
 from ucl.sweeps.workers import measured
 
@@ -134,10 +133,7 @@ def sweep(
         folders = {"store": records.folder, "weights": weights, "predictions": predictions}
         how: dict[str, Any] = {name: None if f is None else str(Path(f).absolute()) for name, f in folders.items()}
         how |= {"root": folder, "device": device, "threads": threads, "graphs": graphs}
-        try:
-            failures = _measure_all(missing, progress, executor, jobs, **how)
-        finally:
-            locks.clear(records.folder)
+        failures = _measure_all(missing, progress, executor, jobs, **how)
         stored |= records.find(missing)
     found = [run.record for run in (stored[config.key] for config in configs) if run.record is not None]
     reasons = {
