@@ -121,7 +121,6 @@ def test_there_is_a_row_for_each_method_memory_and_task_and_their_mean(measured)
 
 def test_parts_methods_and_the_machine_are_measured(measured):
     parts = measured.set_index("method")[[f"{part}_ms" for part in benchmark.PARTS]]
-    np.testing.assert_allclose(parts.sum(axis=1), measured["parts_ms"])
     measured_parts = (parts > 0).groupby(level=0).all()
     assert (measured_parts == (parts > 0).groupby(level=0).any()).all(axis=None)
     training, views_, forwards, selection = measured_parts.loc[LABELS].to_numpy().T.tolist()
@@ -189,8 +188,7 @@ def test_fields_of_a_run_may_follow_the_name_of_a_method(data):
     names = ["BI", "BI refresh=2", "BI scoring_batchnorm=train refresh=1", "CBR updates=2"]
     table = benchmark.benchmark(names, [16], data, 2, repeats=1, device="cpu", threads=1)
     mean = table[table["task"] == "mean"].set_index("method")
-    assert mean.index.tolist() == names and mean["refresh"].tolist() == [1, 2, 1, 1]
-    assert mean["candidates"].tolist() == [22, 14, 22, 0]
+    assert mean.index.tolist() == names and mean["candidates"].tolist() == [22, 14, 22, 0]
 
 
 def test_whole_runs_need_a_data_set(tmp_path, cli):

@@ -72,11 +72,11 @@ def benchmark(
 
         - method, memory_size, task; classes (seen so far); candidates (images scored per batch);
         - training_ms, views_ms, forwards_ms, selection_ms (scores, selection, copies): medians of the parts of a batch;
-          parts_ms: their sum; whole_ms: median of training and memory update together;
+          whole_ms: median of training and memory update together;
         - view_images_per_s: views (or dropout passes) divided by the time of the whole update; ceiling_images_per_s:
           throughput of `BareForward` at its best chunk size, measured in alternation with the methods;
           share_of_ceiling: their quotient;
-        - refresh, repeats, dataset, load (processes running or waiting at the start) and the machine, see
+        - repeats, dataset, load (processes running or waiting at the start) and the machine, see
           `ucl.records.Record`; peak_memory_mib is that of all methods together.
 
     Raises:
@@ -103,8 +103,7 @@ def benchmark(
             table = pd.concat(tables, ignore_index=True).assign(**environment(torch_device, dtype))
     finally:
         torch.set_num_threads(before)
-    refreshes = table["method"].map({name: config.refresh for name, config in grid[0].items()})
-    return table.assign(refresh=refreshes, repeats=repeats, dataset=data.name, load=round(load, 2), threads=threads)
+    return table.assign(repeats=repeats, dataset=data.name, load=round(load, 2), threads=threads)
 
 
 def runs_per_hour(
@@ -205,6 +204,5 @@ def _table(
     table["view_images_per_s"] = (1000 * table["view_images"] / table["update_ms"]).where(table["view_images"] > 0)
     table["share_of_ceiling"] = table["view_images_per_s"] / table["ceiling_images_per_s"]
     parts = [f"{part}_ms" for part in PARTS]
-    table["parts_ms"] = table[parts].sum(axis=1)
-    names = ["method", "memory_size", "task", "classes", "candidates", *parts, "parts_ms", "whole_ms"]
+    names = ["method", "memory_size", "task", "classes", "candidates", *parts, "whole_ms"]
     return table[[*names, "view_images_per_s", "ceiling_images_per_s", "share_of_ceiling"]]

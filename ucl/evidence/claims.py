@@ -71,7 +71,7 @@ def verdicts(records: pd.DataFrame, **fields: Any) -> pd.DataFrame:
     timed = {label: _timed(runs[label]) for label in paper.RUNTIMES}
     for label in ("CBR", _BI):
         pairs = differences(timed[label], timed["ER"], ["log_time"], [*PAIR, "machine"])
-        ratio = math.log(paper.RUNTIMES[label][1] / paper.RUNTIMES["ER"][1])
+        ratio = math.log(paper.RUNTIMES[label] / paper.RUNTIMES["ER"])
         printed = {stream: ratio for stream in paper.streams() if stream[0] == "cifar10"}
         add(6, label, "ER", "log_time", pairs, printed)
     return pd.DataFrame(rows)[_COLUMNS].astype({"memory_size": "Int64"})
