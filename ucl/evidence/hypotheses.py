@@ -6,7 +6,9 @@ measures or readings is judged for each of them.
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -86,46 +88,39 @@ class PlannedComparison(NamedTuple):
     expected: str
 
 
-_PUBLISHED = "BI bottom, published settings"
-COMPARISONS = [
-    *(
-        PlannedComparison("H1", "readings", memory, memory, "displaced", "training", "F", "lower")
-        for memory in ("ER", "CBR", "CBR redraw")
-    ),
-    PlannedComparison("H1", "published settings", _PUBLISHED, _PUBLISHED, "running", "training", "F", ""),
-    *(
-        PlannedComparison("H2", "published settings", _PUBLISHED, other, reading, reading, metric, expected)
-        for other, expected in (("CBR redraw", "as much"), ("ER", ""))
-        for reading in ("displaced", "training")
-        for metric in ("F", "A")
-    ),
-    *(
-        PlannedComparison(name, "refresh=2", memory, other, "running", "running", metric, expected if judges else "")
-        for name, memory, expectations in (
-            ("H3", "EN bottom, refresh=2", {"A": "higher", "F": "lower"}),
-            ("H4", "BI bottom, refresh=2", {"A": "as much", "F": "as much"}),
-        )
-        for other, judges in (("uniform, refresh=2", True), ("CBR", False), ("ER", False))
-        for metric, expected in expectations.items()
-    ),
-    *(
-        PlannedComparison("H5", "readings", memory, memory, "memory+stream", "training", "A", "higher")
-        for memory in ("ER", "CBR")
-    ),
-    *(
-        PlannedComparison(name, "everything rescored", memory, other, reading, reading, metric, expected)
-        for name, memory, compared in (
-            ("D1", "BI bottom", ("ER",)),
-            ("D2", "EN bottom", ("ER",)),
-            ("D3", "BI bottom", ("kept uniform", "CBR")),
-            ("D4", "EN bottom", ("kept uniform", "CBR")),
-        )
-        for other in compared
-        for reading in ("running", *(name for name in READINGS if name not in ("training", "published test")))
-        for metric in ("F", "A", *(("best", "retained") if reading == "running" else ()))
-        for expected in ["less" if (reading, metric) == ("running", "F") and other != "CBR" else ""]
-    ),
-]
+def _comparisons() -> Iterator[PlannedComparison]:
+    """The comparisons of the protocol, hypothesis by hypothesis."""
+    for memory in ("ER", "CBR", "CBR redraw"):
+        yield PlannedComparison("H1", "readings", memory, memory, "displaced", "training", "F", "lower")
+    bi, group = "BI bottom, published settings", "published settings"
+    yield PlannedComparison("H1", group, bi, bi, "running", "training", "F", "")
+    for other, expected in (("CBR redraw", "as much"), ("ER", "")):
+        for reading, metric in itertools.product(("displaced", "training"), ("F", "A")):
+            yield PlannedComparison("H2", group, bi, other, reading, reading, metric, expected)
+    for name, memory, expectations in (
+        ("H3", "EN bottom, refresh=2", {"A": "higher", "F": "lower"}),
+        ("H4", "BI bottom, refresh=2", {"A": "as much", "F": "as much"}),
+    ):
+        for other, judges in (("uniform, refresh=2", True), ("CBR", False), ("ER", False)):
+            for metric, expected in expectations.items():
+                expected = expected if judges else ""
+                yield PlannedComparison(name, "refresh=2", memory, other, "running", "running", metric, expected)
+    for memory in ("ER", "CBR"):
+        yield PlannedComparison("H5", "readings", memory, memory, "memory+stream", "training", "A", "higher")
+    readings = ("running", *(name for name in READINGS if name not in ("training", "published test")))
+    for name, memory, others in (
+        ("D1", "BI bottom", ("ER",)),
+        ("D2", "EN bottom", ("ER",)),
+        ("D3", "BI bottom", ("kept uniform", "CBR")),
+        ("D4", "EN bottom", ("kept uniform", "CBR")),
+    ):
+        for other, reading in itertools.product(others, readings):
+            for metric in ("F", "A", "best", "retained") if reading == "running" else ("F", "A"):
+                expected = "less" if (reading, metric) == ("running", "F") and other != "CBR" else ""
+                yield PlannedComparison(name, "everything rescored", memory, other, reading, reading, metric, expected)
+
+
+COMPARISONS = list(_comparisons())
 
 
 def judged(records: pd.DataFrame) -> pd.DataFrame:
