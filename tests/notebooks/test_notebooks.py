@@ -87,6 +87,8 @@ from ucl.plots import style
 from ucl.streams import datasets
 datasets.read_digits = lambda read=datasets.read_digits: {name: array[::2] for name, array in read().items()}
 style.STYLE.update({"figure.dpi": 50, "savefig.dpi": 100, "pdf.fonttype": 3})
+from seaborn import matrix
+matrix._draw_figure = lambda figure: None
 pyplot.uninstall_repl_displayhook()
 """
 WITH_OUTPUTS = [path for path in NOTEBOOKS if re.match(r"0\d_", path.name)]

@@ -18,3 +18,26 @@ from ucl.plots.memory import (
     stream_classes,
 )
 from ucl.plots.style import color, dash, save
+
+__all__ = [
+    "accuracy_and_forgetting",
+    "accuracy_matrices",
+    "accuracy_over_stream",
+    "class_confusion",
+    "class_recall",
+    "class_shares",
+    "color",
+    "dash",
+    "effects",
+    "held_images",
+    "memory_over_time",
+    "memory_samples",
+    "method_order",
+    "paper",
+    "readings",
+    "save",
+    "score_distributions",
+    "scored_images",
+    "stream_classes",
+    "studies",
+]

@@ -25,8 +25,9 @@ def load_records(store: str | Path) -> pd.DataFrame:
     Returns:
         One row per record: its `label` (the method's name in the paper's tables), one column per field of `Config`
         (empty if the field can't change the run's result), its measures (`Record.measures`), diverged_after (NA if the
-        run did not diverge), collapsed, seconds, seconds_per_batch, device, processor, threads, fingerprint, date, key
-        and the `record` itself. Without records it is empty.
+        run did not diverge), collapsed, seconds, seconds_per_batch, device, processor, threads, fingerprint, date, key,
+        the `record` itself, and A and F once more as last_accuracy and last_forgetting, their names in `Record`.
+        Without records it is empty.
 
     Raises:
         InputError: there is no such folder.
@@ -55,7 +56,8 @@ def as_table(records: pd.DataFrame | Iterable[Record]) -> pd.DataFrame:
         given = records if isinstance(records, (str, Path)) else type(records).__name__
         raise InputError("records", given, "give records, or a table of them: ucl.load_records(folder)")
     columns = ["label", *FIELDS, *MEANINGS, *_FACTS]
-    return pd.DataFrame([_row(record) for record in listed], columns=columns).astype({"diverged_after": "Int64"})
+    table = pd.DataFrame([_row(record) for record in listed], columns=columns).astype({"diverged_after": "Int64"})
+    return table.assign(last_accuracy=table["A"], last_forgetting=table["F"])
 
 
 def _row(record: Record) -> dict[str, Any]:
