@@ -72,31 +72,25 @@ def test_the_mean_is_over_the_streams_that_the_paper_prints():
     assert by_stream(data[:0], "A", {("w", 10): 5.0, ("x", 10): 3.0})[-1]["published"] == 4.0
 
 
-def test_the_interval_covers_the_truth_as_often_as_it_says():
-    """Check 400 experiments with four streams of four seeds and unequal variances, within five standard errors."""
-    draw = np.random.default_rng(1)
-    covered = 0
-    for _ in range(400):
-        data = pairs({name: dict(enumerate(1 + draw.normal(size=4) * sd)) for name, sd in zip("wxyz", (1, 2, 3, 4))})
-        low, high = interval(summary(data, "A"), "stream")
-        covered += low <= 1 <= high
-    assert 0.95 * 400 - 5 * np.sqrt(400 * 0.95 * 0.05) < covered
+def independent(draw):
+    """Four streams of four seeds and unequal variances."""
+    return {name: dict(enumerate(1 + draw.normal(size=4) * sd)) for name, sd in zip("wxyz", (1, 2, 3, 4))}
 
 
-def test_the_interval_by_seed_covers_the_truth_where_streams_share_some_seeds():
-    """As the CIFAR streams: three seeds in all four streams, and four further ones in one stream each.
-
-    Check 400 experiments in which a seed moves all its streams alike, within three standard errors.
-    """
-    draw = np.random.default_rng(2)
+def sharing_seeds(draw):
+    """Four streams with three seeds in common and further ones in one each, as CIFAR has; a seed moves all alike."""
     seeds = {name: [0, 1, 2, *range(10 * i, 10 * i + n)] for i, (name, n) in enumerate(zip("wxyz", (4, 4, 1, 4)), 1)}
-    covered = 0
-    for _ in range(400):
-        of_seed = 1 + draw.normal(size=50)
-        data = pairs({name: {s: of_seed[s] for s in listed} for name, listed in seeds.items()})
-        low, high = interval(summary(data, "A"), "seed")
-        covered += low <= 1 <= high
-    assert 0.95 * 400 - 3 * np.sqrt(400 * 0.95 * 0.05) < covered
+    of_seed = 1 + draw.normal(size=50)
+    return {name: {s: of_seed[s] for s in listed} for name, listed in seeds.items()}
+
+
+@pytest.mark.parametrize(("experiment", "by", "tolerance"), [(independent, "stream", 5), (sharing_seeds, "seed", 3)])
+def test_an_interval_covers_the_truth_as_often_as_it_says(experiment, by, tolerance):
+    """Check 400 experiments, within some standard errors."""
+    draw = np.random.default_rng(1)
+    intervals = [interval(summary(pairs(experiment(draw)), "A"), by) for _ in range(400)]
+    covered = sum(low <= 1 <= high for low, high in intervals)
+    assert 0.95 * 400 - tolerance * np.sqrt(400 * 0.95 * 0.05) < covered
 
 
 def test_by_seed_streams_of_different_seeds_are_samples_and_streams_of_equal_seeds_are_one_sample():
