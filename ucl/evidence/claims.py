@@ -20,7 +20,7 @@ from scipy import stats
 
 from ucl.catalogue import PAPER_SCORES
 from ucl.evidence import paper
-from ucl.evidence.effects import ALL_STREAMS, PAIR, by_stream, differences, joined
+from ucl.evidence.effects import ALL_STREAMS, PAIR, by_stream, differences
 from ucl.evidence.run_measures import Runs
 
 STATEMENTS = {
@@ -107,7 +107,7 @@ def memory_distances(records: pd.DataFrame, **fields: Any) -> pd.DataFrame:
     """
     methods = ("CBR", "BI top", _BI)
     of_method = _runs(records, fields)
-    runs = joined([of_method[label] for label in methods])
+    runs = pd.concat([of_method[label] for label in methods])
     runs = runs[runs["memory_size"] >= SAMPLES]
     names = {"BI when stored": "score", "confidence": "confidence", "BI": "bregman_information"}
     measured = []

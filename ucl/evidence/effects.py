@@ -57,8 +57,6 @@ def differences(
     Raises:
         pandas.errors.MergeError: one side has two rows with equal keys.
     """
-    if runs.empty or other.empty:
-        return pd.DataFrame(columns=[*keys, *metrics])
     shared = [key for key in keys if key in other]
     right = other[[*shared, *metrics]]
     validate = "one_to_one" if len(shared) == len(keys) else "many_to_one"
@@ -80,11 +78,6 @@ def estimable(pairs: pd.DataFrame) -> pd.DataFrame:
     """The pairs of streams that have at least two, as the variance of a single pair is unknown; all if none has two."""
     several = pairs.duplicated(["dataset", "memory_size"], keep=False)
     return pairs[several] if several.any() else pairs
-
-
-def joined(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """The rows of some tables of pairs in one; the empty ones would change the types of its columns."""
-    return pd.concat([table for table in tables if len(table)] or tables[:1])
 
 
 def effects_by(

@@ -16,7 +16,7 @@ import pandas as pd
 from ucl.catalogue import SCORES, UNIFORM, WITHOUT_SCORE, method_and_selection
 from ucl.config import Config
 from ucl.evidence.averages import averaged
-from ucl.evidence.effects import differences, effects_by, joined, on_streams
+from ucl.evidence.effects import differences, effects_by, on_streams
 from ucl.evidence.run_measures import Runs
 
 DATASET, MEMORY_SIZE, SEEDS = "bloodcell", 40, range(5)
@@ -109,7 +109,7 @@ def gaps(records: pd.DataFrame, times: pd.DataFrame) -> pd.DataFrame:
             if other != policy:
                 named = {"policy": policy, "label": config.label, "comparator": comparator}
                 parts.append(differences(runs[policy], runs[other]).assign(**named, updates=n_updates))
-    return effects_by(joined(parts), ["policy", "label", "comparator", "updates"])
+    return effects_by(pd.concat(parts), ["policy", "label", "comparator", "updates"])
 
 
 def benchmark_name(config: Config) -> str:

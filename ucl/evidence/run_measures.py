@@ -12,7 +12,7 @@ import pandas as pd
 from ucl.catalogue import PAPER_SCORES
 from ucl.config import Config
 from ucl.evidence import paper
-from ucl.evidence.effects import PAIR, Stream, differences, effects_by, joined
+from ucl.evidence.effects import PAIR, Stream, differences, effects_by
 from ucl.records import MEASURES
 from ucl.records.runs import latest, without_failures
 
@@ -81,7 +81,9 @@ class Runs:
                     values = record.measures(reading)
                     percentages = (100 * values[name] for name in MEASURES)
                     rows.append((dataset, size, config.label, seed, *percentages, record.processor, record))
-        return pd.DataFrame(rows, columns=[*PAIR[:2], "label", "seed", *MEASURES, "processor", "record"])
+        table = pd.DataFrame(rows, columns=[*PAIR[:2], "label", "seed", *MEASURES, "processor", "record"])
+        # Also without rows, so that tables can be joined.
+        return table.astype({"memory_size": int, "seed": int, **dict.fromkeys(MEASURES, float)})
 
 
 def reductions(records: pd.DataFrame) -> pd.DataFrame:
@@ -102,7 +104,7 @@ def reductions(records: pd.DataFrame) -> pd.DataFrame:
             published = paper.printed_reduction(stream, f"{score} {selection}")
             partners = scored["seed"].map(f_er[f_er > 0])
             parts.append(scored.assign(setting=setting, F_er=partners, published=published))
-    pairs = joined(parts).dropna(subset=["F_er"])
+    pairs = pd.concat(parts).dropna(subset=["F_er"])
     pairs["reduction"] = 100 * (1 - pairs["F"] / pairs["F_er"])
     return pairs[["dataset", "memory_size", "label", "setting", "seed", "F", "F_er", "reduction", "published"]]
 

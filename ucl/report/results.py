@@ -12,7 +12,7 @@ from ucl.catalogue import PAPER_SCORES, UNIFORM, WITHOUT_SCORE, method_and_selec
 from ucl.config import Config
 from ucl.evidence import paper
 from ucl.evidence.claims import VERDICTS
-from ucl.evidence.effects import ALL_STREAMS, NUMBERS, PAIR, differences, effects_by, joined, n_exploratory, summary
+from ucl.evidence.effects import ALL_STREAMS, NUMBERS, PAIR, differences, effects_by, n_exploratory, summary
 from ucl.evidence.hypotheses import PLANNED
 from ucl.evidence.run_measures import SETTINGS, Runs, of_one_version
 from ucl.evidence.table_formats import estimate_text, mean_and_std, signed, with_interval
@@ -68,7 +68,7 @@ def effects(records: pd.DataFrame) -> pd.DataFrame:
         facts = {"same_processor": len(together), "exploratory": n_exploratory(pairs)}
         parts.append(pairs.assign(label=f"{score} bottom", setting=setting, comparator=comparator, **facts))
     cell = ["dataset", "memory_size", "label", "setting", "comparator"]
-    table = effects_by(joined(parts), [*cell, "same_processor", "exploratory"])
+    table = effects_by(pd.concat(parts), [*cell, "same_processor", "exploratory"])
     table["published"] = [
         paper.printed_difference((row.dataset, row.memory_size), row.label, row.comparator, row.metric)
         for row in table.itertuples()
