@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ucl import scorers, user_objects
-from ucl.buffers import POLICIES, Buffer, ReservoirBuffer, UncertaintyBuffer
+from ucl.buffers import Buffer, ReservoirBuffer, UncertaintyBuffer
 from ucl.buffers.selection import SELECTIONS, bottom_k
 from ucl.catalogue import SMALLEST_IMAGE, is_user_object, method_row, policy_row, score_row
 from ucl.config import Config
@@ -190,7 +190,8 @@ def build_memory(
         return UncertaintyBuffer(*arguments, scorer=scorer, selection=rule, **options)
     if config.population == "class-balanced" and config.class_balancing == "redraw":
         return UncertaintyBuffer(*arguments, scorer=RandomScores(seed), selection=bottom_k)
-    return POLICIES[config.population](*arguments)
+    memory: Buffer = policy_row(config.population).resolve()(*arguments)
+    return memory
 
 
 def build_scorer(config: Config, device: torch.device | str = "cpu", graphs: bool = False) -> Scorer:

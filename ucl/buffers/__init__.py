@@ -1,8 +1,5 @@
 """Replay memories, one class per memory policy, and the rules that select what a memory keeps."""
 
-from collections.abc import Callable
-
-from ucl import catalogue
 from ucl.buffers.buffer import Buffer
 from ucl.buffers.coreset import CoresetBuffer
 from ucl.buffers.gradients import GSSGreedyBuffer
@@ -26,6 +23,3 @@ __all__ = [
     "ReservoirBuffer",
     "UncertaintyBuffer",
 ]
-
-POLICIES: dict[str, Callable[..., Buffer]] = catalogue.resolved(catalogue.POLICIES)
-"""The memory policies by the names that `Config.population` takes."""

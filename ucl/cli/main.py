@@ -7,8 +7,7 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 from ucl.cli.parser import parser
@@ -24,21 +23,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
             stream.reconfigure(errors="backslashreplace")  # The terminal's encoding may not have all characters.
     try:
-        with _interrupted_by_signals():
-            options, unknown = parser().parse_known_args(arguments)
-            if unknown:
-                options.verb.error(f"unknown: {' '.join(unknown)}")
-            program, warnings.showwarning = options.verb.prog, show_note
-            code: int = options.command(options)
-            print(end="", flush=True)  # Python would do this at exit, where an error is not handled as below.
-            return code
+        signal.signal(signal.SIGTERM, _end)
+        options, unknown = parser().parse_known_args(arguments)
+        if unknown:
+            options.verb.error(f"unknown: {' '.join(unknown)}")
+        program, warnings.showwarning = options.verb.prog, show_note
+        code: int = options.command(options)
+        print(end="", flush=True)  # Python would do this at exit, where an error is not handled as below.
+        return code
     except InputError as error:
         return refuse(program, as_typed(error, options.verb))
     except KeyboardInterrupt as error:
-        number = error.args[0] if error.args else signal.SIGINT
-        how = "interrupted" if number == signal.SIGINT else "ended by SIGTERM"
+        how, number = ("ended by SIGTERM", signal.SIGTERM) if error.args else ("interrupted", signal.SIGINT)
         print(f"{program}: {how}; finished results are kept", file=sys.stderr)
-        return 128 + int(number)
+        return 128 + number
     except OSError as error:
         closed = isinstance(error, BrokenPipeError)  # The reader of the output has closed it, as `head` does.
         if not closed:
@@ -50,18 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0 if closed else 1
 
 
-@contextmanager
-def _interrupted_by_signals() -> Iterator[None]:
-    """Raise a KeyboardInterrupt on Ctrl-C and on SIGTERM, which ends a cancelled job, so that cleanup is executed."""
-
-    def interrupt(number: int, _: Any) -> None:
-        # A second Ctrl-C ends the process at once. A second SIGTERM is ignored, because some schedulers send several.
-        signal.signal(number, signal.SIG_DFL if number == signal.SIGINT else signal.SIG_IGN)
-        raise KeyboardInterrupt(number)
-
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def _end(number: int, _: Any) -> None:
+    """Raise a KeyboardInterrupt on SIGTERM, which ends a cancelled job, so that cleanup is executed as after Ctrl-C."""
+    signal.signal(number, signal.SIG_IGN)  # Some schedulers send several.
+    raise KeyboardInterrupt(number)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ucl.config import FURTHER_TESTS
 from ucl.errors import InputError
 from ucl.fields import as_text
-from ucl.machine.terminal import duration, text_table
+from ucl.machine.terminal import duration
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,7 +55,7 @@ def averages(table: pd.DataFrame, by: Sequence[str], measures: Sequence[str]) ->
         columns[f"{name} [{'s' if is_time(name) else '%'}]"] = texts(table[[name, f"{name}_std"]], digits)[name]
     above = ", ".join(f"{name} {word}" for name in shared if (word := _word(table[name].iloc[0])))
     lines = [above] if above else []
-    lines += [text_table(list(columns), list(zip(*columns.values())), n_words)]
+    lines += [_text_table(list(columns), list(zip(*columns.values())), n_words)]
     lines += ["mean ± sample standard deviation over n seeds"]
     for name in measures:
         if table.loc[table["n"] > 0, name].isna().any():
@@ -92,7 +92,7 @@ def differences(table: pd.DataFrame) -> str:
         f"second: {table['comparator'].iloc[0]}",
         "first minus second, paired by seed within stream; A, F and other shares in per cent",
         "",
-        text_table(head, rows, 3),
+        _text_table(head, rows, 3),
         "",
         *dict.fromkeys(notes),
         "detectable: the true difference that a test at 5 % finds with 80 % power at this n and spread",
@@ -124,3 +124,13 @@ def _time(seconds: float) -> str:
 def _word(value: Any) -> str:
     """A value as text; "" for a missing one."""
     return "" if value is None or str(value) in ("<NA>", "nan") else as_text(value)
+
+
+def _text_table(head: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> str:
+    """A table as text with aligned columns: the first `left` columns at the left, the others, numbers, at the right."""
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    lines = []
+    for row in (head, *rows):
+        cells = [cell.ljust(n) if i < left else cell.rjust(n) for i, (cell, n) in enumerate(zip(row, widths))]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)

@@ -1,11 +1,11 @@
-"""Progress bars, notes, warnings and log messages in terminals and notebooks; tables and durations as text."""
+"""Progress bars, notes, warnings and log messages in terminals and notebooks; durations as text."""
 
 from __future__ import annotations
 
 import functools
 import logging
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -52,13 +52,3 @@ def duration(seconds: float) -> str:
     if minutes < 90:
         return f"{minutes} min"
     return f"{minutes // 60} h {minutes % 60} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
-
-
-def text_table(head: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> str:
-    """A table as text with aligned columns: the first `left` columns at the left, the others, numbers, at the right."""
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    lines = []
-    for row in (head, *rows):
-        cells = [cell.ljust(n) if i < left else cell.rjust(n) for i, (cell, n) in enumerate(zip(row, widths))]
-        lines.append("  ".join(cells).rstrip())
-    return "\n".join(lines)

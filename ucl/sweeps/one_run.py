@@ -52,8 +52,8 @@ class Outcome(NamedTuple):
     """What `measure` returns; the record itself is in the store.
 
     Attributes:
-        state: "measured", "exists" (it has a record already), "locked" (another process is running it) or "failed".
-        text: the results of a run that was measured, or why it was not, in one line.
+        state: "measured" (it has a record), "locked" (another process is running it) or "failed".
+        text: the results of a run that was measured here, or why it was not, in one line.
     """
 
     state: str
@@ -77,7 +77,7 @@ def measure(config: Config, store: str, threads: int | None, root: str | None, c
             if record is None:
                 return Outcome("locked", "another process is measuring it")
             if not is_new:
-                return Outcome("exists", "measured by another process")
+                return Outcome("measured", "measured by another process")
             return Outcome("measured", f"{record.in_brief}, {duration(record.timing['total'])}")
         except Exception as error:
             return failed(error)

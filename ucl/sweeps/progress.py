@@ -58,7 +58,7 @@ class SweepProgress:
         """Count a run that has ended."""
         self._done += 1
         self._bar.update()
-        text = outcome.text if outcome.state in ("measured", "exists") else f"failed: {outcome.text}"
+        text = outcome.text if outcome.state == "measured" else f"failed: {outcome.text}"
         if left := self._total - self._done:
             text += f"; about {duration((time.monotonic() - self._begin) / self._done * left)} left"
         self._print(f"{self._done} of {self._total}: {run_name(config)}: {text}")

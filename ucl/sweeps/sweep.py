@@ -163,7 +163,7 @@ def _measure_all(
                     locked.append(config)
                     continue
                 shown.finished(config, outcome)
-                if outcome.state in ("locked", "failed"):
+                if outcome.state != "measured":
                     failures[config.key] = outcome.text
     return failures
 
