@@ -146,17 +146,27 @@ def test_notebooks_end_with_their_command(tmp_path):
     assert (process.returncode, errors) == (143, "ucl reproduce: ended by SIGTERM; finished results are kept\n")
 
 
+@pytest.fixture
+def usual_signals():
+    """Those of a command in the foreground; afterwards, no process of another test inherits that they are ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+@pytest.mark.usefixtures("usual_signals")
 @pytest.mark.parametrize("verb", ["run", "sweep"])
 @pytest.mark.parametrize(("number", "how"), [(signal.SIGTERM, "ended by SIGTERM"), (signal.SIGINT, "interrupted")])
 def test_a_run_ends_on_a_signal_with_a_line(write_score, cli, verb, number, how):
     write_score(body=f"os.kill(os.getpid(), {int(number)})")
     code, _, err = cli(verb, "--config", "run.json", "--device", "cpu", "--threads", "1")
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Processes of later tests would inherit that it is ignored.
     assert code == 128 + number
     assert err.splitlines()[-1] == f"ucl {verb}: {how}; finished results are kept"
     assert not list(Path("runs").iterdir())
 
 
+@pytest.mark.usefixtures("usual_signals")
 def test_a_command_that_is_interrupted_while_it_reads_its_flags_ends_with_a_line(monkeypatch, capsys):
     monkeypatch.setattr("ucl.cli.main.parser", lambda: os.kill(os.getpid(), signal.SIGINT))
     assert main(["run"]) == 130

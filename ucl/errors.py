@@ -77,11 +77,11 @@ def one_of(name: str, value: object, known: Iterable[str], plural: str = "") -> 
     raise InputError(name, value, f"unknown {plural or name.replace('_', ' ')}; {hint}choose from: {', '.join(known)}")
 
 
-def whole_number(name: str, value: object, low: int, high: int, why: str = "") -> None:
+def whole_number(name: str, value: object, low: int, high: int) -> None:
     """Check that `value` is a whole number, of Python or numpy, from `low` to `high`.
 
     Raises:
-        InputError: it is not; the message ends with `why`.
+        InputError: it is not.
     """
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or not low <= value <= high:  # type: ignore[operator]
-        raise InputError(name, value, f"give a whole number from {low} to {high}" + (f": {why}" if why else ""))
+        raise InputError(name, value, f"give a whole number from {low} to {high}")

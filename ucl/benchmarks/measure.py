@@ -88,7 +88,7 @@ def benchmark(
     torch_device = resolve_device(device)
     data = datasets.load(dataset, root) if dataset else noise()
     for size in memory_sizes:  # The memory is full, and keeps at least one image per class.
-        whole_number("memory_sizes", size, data.n_classes, len(data.train_labels), f"classes and images of {data.name}")
+        whole_number("memory_sizes", size, data.n_classes, len(data.train_labels))
     fields: dict[str, Any] = dict(dataset=dataset or "cifar10", n_tasks=n_tasks, precision=precision)
     grid = [_configs(methods, memory_size=size, **fields) for size in memory_sizes]
     shared = Config(memory_size=memory_sizes[0], **fields)

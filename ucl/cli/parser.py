@@ -22,9 +22,7 @@ class Parser(argparse.ArgumentParser):
     """argparse's parser with errors in one line and examples as they are written; full flags only."""
 
     def __init__(self, **options: Any) -> None:
-        def formatter(prog: str) -> argparse.HelpFormatter:
-            return argparse.RawDescriptionHelpFormatter(prog, max_help_position=30, width=110)
-
+        formatter: Any = functools.partial(argparse.RawDescriptionHelpFormatter, max_help_position=30, width=110)
         super().__init__(**options, formatter_class=formatter, allow_abbrev=False)
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
