@@ -3,7 +3,6 @@
 import math
 
 import numpy as np
-import pandas as pd
 import pytest
 from made_up import frame, matrix, one_row, record_of
 from scipy import stats
@@ -81,16 +80,6 @@ def test_runs_with_other_settings_count_only_on_request():
     lr = runs({"BI bottom": (0.4, 0.4), "ER": (0.4, 0.5)}, fields={"lr": 0.05})
     assert set(claims.verdicts(lr)["n"]) == {0}
     assert row(claims.verdicts(lr, lr=0.05), "BI bottom", "ER", "F")["n"] == 3
-
-
-def test_pairs_are_of_one_version_of_the_images_and_a_second_version_adds_none():
-    values = {"BI bottom": (0.5, 0.1), "LC bottom": (0.5, 0.3)}
-    # On the other images both forget more, so a pair across the versions would show the opposite.
-    more = runs({label: (a, f + 0.5) for label, (a, f) in values.items()}, fingerprint="bb")
-    cell = row(claims.verdicts(pd.concat([runs(values), more], ignore_index=True)), "BI bottom", "LC bottom", "F")
-    assert cell["n"] == 3 and cell["mean"] == pytest.approx(-20, abs=1)
-    across = pd.concat([runs({"BI bottom": (0.5, 0.1)}), more[more["label"] == "LC bottom"]], ignore_index=True)
-    assert row(claims.verdicts(across), "BI bottom", "LC bottom", "F")["n"] == 0
 
 
 def memories(stored_shift, final_shift=0.0, stream=CIFAR10):
