@@ -25,20 +25,16 @@ from ucl.records.runs import count_range, latest, latest_in_order, without_failu
 def most_measured(runs: pd.DataFrame) -> pd.DataFrame:
     """The runs without scores and, per data set and memory size, the scored runs of one value of `refresh`.
 
-    It is the value with the most runs; of values with equally many runs, `refresh=1` (everything rescored).
+    It is the value with the most runs; of values with equally many runs, the smallest.
 
     Args:
         runs: see `ucl.load_records`. A run that was measured more than once counts once.
     """
     runs = latest_in_order(runs)
-
-    def chosen(refresh: pd.Series) -> float:
-        most = refresh.mode()
-        return 1.0 if 1 in set(most) else most.max()
-
     scored = np.array([record.config.uses_scores for record in runs["record"]], dtype=bool)
     refresh = runs["refresh"].astype(float).where(scored)
-    return runs[~scored | (refresh == refresh.groupby([runs["dataset"], runs["memory_size"]]).transform(chosen))]
+    by_stream = refresh.groupby([runs["dataset"], runs["memory_size"]])
+    return runs[~scored | (refresh == by_stream.transform(lambda values: values.mode().min()))]
 
 
 _GREYS = {"the paper": "white", "published settings": "0.15", "everything rescored": "0.5", "refresh=2": "0.8"}
