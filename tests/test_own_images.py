@@ -115,6 +115,7 @@ REFUSED = {
     "images of several sizes": {"train": (IMAGES, LABELS), "test": ([IMAGES[0], IMAGES[0, 1:]], [0, 1])},
     "a split of another name": {"train": (IMAGES, LABELS), "testing": (IMAGES[:8], LABELS[:8])},
     "no items": [],
+    "an image per class": [(IMAGES[0], 0), (IMAGES[1], 1)],
     "images without labels": IMAGES,
     "a text": "images.npz",
     "a mapping within a split": {"train": {"image": IMAGES, "label": LABELS}},

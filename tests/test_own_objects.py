@@ -216,6 +216,10 @@ class Bare(Fifo):
 class Vector(Method):
     def update(self, model, batch, buffer):
         self.descend(model, model(batch.images).mean(1))
+class Mixed(Method):
+    def update(self, model, batch, buffer):
+        mixed = 0.3 * batch.images + 0.7 * batch.images.flip(0)
+        self.descend(model, nn.functional.cross_entropy(model(mixed), batch.labels))
 class Values(Method):
     def update(self, model, batch, buffer):
         batch.values["logits"] = model(batch.images)[:3].detach()
@@ -272,6 +276,7 @@ def test_a_wrong_object_is_refused_in_one_line_that_names_it(run, field, name):
             dict(test_batchnorm="memory"),
             "--test-batchnorm memory: mine:Grouped has no running statistics; give running",
         ),
+        (dict(method="wrong:Mixed"), "images "),
         (dict(population="resevoir"), "unknown population (your own goes by package.module:Buffer); did you mean"),
     ],
 )

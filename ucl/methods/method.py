@@ -115,8 +115,9 @@ class Method(ABC):
     def update(self, model: Network, batch: Batch, buffer: Buffer | None) -> None:
         """Make one training step of a network in training mode.
 
-        ``model(images)`` returns the logits of uint8 images. Only passes by such calls, with a gradient, count as
-        training steps in the readings. `buffer` is None without a memory.
+        ``model(images)`` returns the logits of images, uint8 or float in [0, 1]. Those of the batch and the memory are
+        uint8: before arithmetic, make them ``images.float() / 255``. Only passes by such calls, with a gradient, count
+        as training steps in the readings. `buffer` is None without a memory.
         """
 
     def drawn(self, n: int, exclude_task: int | None, buffer: Buffer | None) -> tuple[Tensor, ...]:

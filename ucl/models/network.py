@@ -77,7 +77,12 @@ class Network(nn.Module, ABC):
         return self.features_and_logits(x_NCHW)[1]
 
     def forward(self, images_NCHW: Tensor) -> Tensor:
-        """Logits (N, C) of images, uint8 or float in [0, 1]."""
+        """Logits (N, C) of images, uint8 or float in [0, 1]; an InputError if floats are out of this range."""
+        if images_NCHW.is_floating_point():
+            low, high = images_NCHW.aminmax()
+            if low < -0.01 or high > 1.01:
+                reason = "give uint8, or float in [0, 1], such as images.float() / 255; the network normalises them"
+                raise InputError("images", f"{low:.3g} to {high:.3g}", reason)
         return self.logits(self.normalize(images_NCHW))
 
 

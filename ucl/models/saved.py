@@ -123,12 +123,8 @@ def load(source: Any, task: int | None = None, device: torch.device | str = "cpu
 
 
 def _check_images(shape: tuple[int, int], _: nn.Module, arguments: tuple[Any, ...]) -> None:
-    """Raise an InputError unless a loaded network gets images of its channels and size, uint8 or float in [0, 1]."""
+    """Raise an InputError unless a loaded network gets images of its channels and size."""
     images_NCHW, (channels, size) = arguments[0], shape
     if images_NCHW.shape[1:] != (channels, size, size):
         reason = f"give (N, {channels}, {size}, {size}); ucl.streams.pixels.square(image, {size}) makes them of a file"
         raise InputError("images", tuple(images_NCHW.shape), reason)
-    low, high = images_NCHW.aminmax()
-    if images_NCHW.is_floating_point() and (low < -0.01 or high > 1.01):
-        given = f"{low:.3g} to {high:.3g}"
-        raise InputError("images", given, "give uint8, or float in [0, 1]; the network normalises them itself")
