@@ -80,6 +80,7 @@ class StoragePolicy(ExemplarsBuffer):
         super().__init__(config.memory_size)
         self.config, self.mean, self.std = config, np.atleast_1d(mean).tolist(), np.atleast_1d(std).tolist()
         self.memory: Buffer | None = None
+        self._n_samples = 0  # A user's policy may not count `n_seen`.
         for name, values, low in (("mean", self.mean, -np.inf), ("std", self.std, 0.0)):
             if len(values) not in (1, 3) or not all(low < value < np.inf for value in values):
                 raise InputError(name, values, "give a number per channel, or one for all; those of std above 0")
@@ -104,7 +105,8 @@ class StoragePolicy(ExemplarsBuffer):
         if images.shape[1:] != memory.images.shape[1:]:
             raise InputError("images", tuple(images.shape[1:]), f"those of before are {tuple(memory.images.shape[1:])}")
         before = memory.positions[: memory.n_stored].tolist()
-        new = range(memory.n_seen, memory.n_seen + len(labels))
+        new = range(self._n_samples, self._n_samples + len(labels))
+        self._n_samples += len(labels)
         batch = Batch(images, torch.from_numpy(labels).to(device), labels, torch.tensor(new, device=device), None)
         with user_objects.attribute_errors_to("population", self.config.user_objects.get("population", "")):
             memory.update(model, batch)
