@@ -92,7 +92,11 @@ def test_a_folder_without_test_images_holds_out_a_fifth_of_each_class(tmp_path, 
     assert (data.name, data.classes, data.image_size, data.channels) == ("zoo", ("ant", "bee", "cat"), 32, 3)
     assert np.bincount(data.train_labels).tolist() == [8, 1, 4]
     assert np.bincount(data.test_labels).tolist() == [2, 1, 1]
-    for file, image, label in zip(data.train_files, data.train_images, data.train_labels, strict=True):
+    sets = (
+        (data.train_files, data.train_images, data.train_labels),
+        (data.test_files, data.test_images, data.test_labels),
+    )
+    for file, image, label in (sample for part in sets for sample in zip(*part, strict=True)):
         assert Path(file).parent.name == data.classes[label]
         np.testing.assert_array_equal(np.asarray(Image.open(tmp_path / "zoo" / file)), image)
     everything = {Image.open(file).tobytes() for file in root.glob("[a-z]*/[0-9]*.png")}

@@ -61,7 +61,7 @@ def stream(n_tasks=3, n_batches=4, size=8, seed=1):
         positions = np.arange(number * 40, number * 40 + n_batches * size + 3)
         labels = np.minimum(2 * number + draw.integers(0, 2, len(positions)), N_CLASSES - 1)
         images, at = images_at(positions), torch.from_numpy(positions)
-        nothing = torch.zeros(0, 3, SIDE, SIDE), torch.zeros(0)
+        nothing = torch.zeros(0, 3, SIDE, SIDE), torch.zeros(0), np.zeros(0)
         classes = tuple(sorted(set(labels.tolist())))
         tasks.append(Task(number, classes, images, torch.from_numpy(labels), labels, at, *nothing, size))
     return tasks
@@ -372,7 +372,7 @@ def test_icarl_keeps_the_beginning_of_each_class_in_the_order_of_its_task(size, 
 
 def test_online_herding_keeps_mostly_recent_images_and_icarl_does_not(model):
     """The share of the last tenth of a task, of a network that does not change."""
-    positions, nothing = np.arange(200), (torch.zeros(0, 3, SIDE, SIDE), torch.zeros(0))
+    positions, nothing = np.arange(200), (torch.zeros(0, 3, SIDE, SIDE), torch.zeros(0), np.zeros(0))
     labels, at = positions % 2, torch.from_numpy(positions)
     task = Task(0, (0, 1), images_at(positions), torch.from_numpy(labels), labels, at, *nothing, 5)
     recent = {

@@ -75,6 +75,9 @@ def test_the_confusion_and_the_predictions_are_those_of_the_tests(measured):
         assert count.sum() == sum(len(task.test_labels) for task in tasks[: number + 1])
     with np.load(measured.files["predictions"]) as file:
         assert file["labels"].tolist() == [int(label) for task in tasks for label in task.test_labels]
+        data = ucl.datasets.load(measured.config.dataset)
+        np.testing.assert_array_equal(data.test_labels[file["positions"]], file["labels"])
+        assert len(set(file["positions"].tolist())) == len(file["labels"])
         assert file["classes"].tolist() == measured.classes
         network = ucl.models.load(measured)
         expected = [predictions(network, task.test_images) for task in tasks]

@@ -128,7 +128,7 @@ class StoragePolicy(ExemplarsBuffer):
             raise InputError("population", self.config.population, reason)
         classes = tuple(np.unique(batch.host_labels).tolist())
         data = batch.images, batch.labels, batch.host_labels, batch.positions
-        no_tests = batch.images[:0], batch.labels[:0]
+        no_tests = batch.images[:0], batch.labels[:0], batch.host_labels[:0]
         memory.end_of_task(model, Task(-1, classes, *data, *no_tests, batch_size=len(batch)))
 
     def _network(self, model: nn.Module) -> Network:

@@ -63,7 +63,8 @@ class Evaluation:
             others are of the task just learnt, see `Config.evaluate_tasks`.
 
     Attributes:
-        labels_N, tasks_N: label and task, from 0, of each test image, in the order of the stream.
+        labels_N, tasks_N, positions_N: label, task, from 0, and `Task.test_positions` of each test image, in the order
+            of the stream.
         predictions_TN: the predicted label of each test image after each task; `NO_CLASS` for images not tested.
         shift_T: of a reading, the distance of its statistics from those of training after each task.
     """
@@ -74,6 +75,7 @@ class Evaluation:
         truth = [task.test_labels.cpu().numpy() for task in stream]
         self.labels_N = np.concatenate(truth)
         self.tasks_N = np.repeat(np.arange(len(truth)), [len(labels) for labels in truth])
+        self.positions_N = np.concatenate([task.test_positions for task in stream])
         self.predictions_TN = np.full((len(truth), len(self.labels_N)), NO_CLASS, np.int16)
         self.shift_T = np.full(len(truth), np.nan)
 

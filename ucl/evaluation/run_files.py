@@ -68,8 +68,8 @@ class RunFiles(Listener):
 
     def _predictions_file(self) -> bytes:
         tests = self._tests.evaluation
-        tested: dict[str, Any] = dict(predictions=tests.predictions_TN, labels=tests.labels_N, tasks=tests.tasks_N)
-        return predictions.as_bytes(**tested, **self._facts)
+        tested = dict(labels=tests.labels_N, tasks=tests.tasks_N, positions=tests.positions_N)
+        return predictions.as_bytes(predictions=tests.predictions_TN, **tested, **self._facts)
 
     def finish(self) -> dict[str, Any]:
         return {"files": {kind: str(path) for kind, path in self.paths.items()}}

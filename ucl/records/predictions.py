@@ -5,6 +5,8 @@
 - predictions (T, N): the label that the network predicts after each task; -1 for images of tasks not tested.
 - labels (N,): the true labels; the name of label c is `classes[c]`.
 - tasks (N,): the task of each image, from 0.
+- positions (N,): the index of each image in the data set's test images (`Task.test_positions`); of a folder,
+  ``[dataset.test_files[p] for p in positions]`` are the files.
 - classes (C,): the names of the classes.
 - key: identifies the run, see `ucl.Config.key`.
 

@@ -118,6 +118,7 @@ class ClassIncrementalStream:
                     positions=torch.from_numpy(positions).to(device),
                     test_images=images_on(tested.images, test_rows, device),
                     test_labels=torch.from_numpy(tested.labels[test_rows]).to(device),
+                    test_positions=test_rows,
                     batch_size=config.batch_size,
                     numbered=config.replay == "earlier",
                 )

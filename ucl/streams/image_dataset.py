@@ -30,10 +30,10 @@ class ImageDataset:
     """Images, (N, H, W, C) uint8 with H = W and C 1 or 3, and their labels, (N,) int64; label c is `classes[c]`.
 
     Every class has training images. `val_images` and `val_labels` are None if the set has no validation split. Images
-    in a file (`numpy.memmap`) are read batch by batch. Only a folder has `train_files`, relative to it, (N,): the
-    images of a final memory are ``[dataset.train_files[p] for p in record.memory["position"]]``. If the patients
-    are known, `train_patients`, `test_patients` and `val_patients` are their numbers, (N,) int64, alike in all splits;
-    no patient is in two splits.
+    in a file (`numpy.memmap`) are read batch by batch. Only a folder has `train_files`, `test_files` and `val_files`,
+    relative to it, (N,): the images of a final memory are
+    ``[dataset.train_files[p] for p in record.memory["position"]]``. If the patients are known, `train_patients`,
+    `test_patients` and `val_patients` are their numbers, (N,) int64, alike in all splits; no patient is in two splits.
     """
 
     name: str
@@ -45,6 +45,8 @@ class ImageDataset:
     val_images: np.ndarray | None = field(default=None, repr=False)
     val_labels: np.ndarray | None = field(default=None, repr=False)
     train_files: tuple[str, ...] | None = field(default=None, repr=False, kw_only=True)
+    test_files: tuple[str, ...] | None = field(default=None, repr=False, kw_only=True)
+    val_files: tuple[str, ...] | None = field(default=None, repr=False, kw_only=True)
     train_patients: np.ndarray | None = field(default=None, repr=False, kw_only=True)
     test_patients: np.ndarray | None = field(default=None, repr=False, kw_only=True)
     val_patients: np.ndarray | None = field(default=None, repr=False, kw_only=True)
@@ -106,9 +108,9 @@ def as_dataset(name: str, arrays: Mapping[str, Any], folder: Path, class_names: 
 
     Args:
         name: name of the data set.
-        arrays: some of `ARRAYS`, and `train_files`. Images are (N, H, H), (N, H, H, 1) or (N, H, H, 3), uint8. Labels
-            are (N,) or (N, 1), whole numbers from 0, or texts, which name the classes. Patients are (N,) or (N, 1),
-            whole numbers or texts, for all splits or none.
+        arrays: some of `ARRAYS`, and the files of each split, such as `train_files`. Images are (N, H, H),
+            (N, H, H, 1) or (N, H, H, 3), uint8. Labels are (N,) or (N, 1), whole numbers from 0, or texts, which name
+            the classes. Patients are (N,) or (N, 1), whole numbers or texts, for all splits or none.
         folder: where copies of images that are large compared with the memory are stored, in a temporary file.
         class_names: for labels that are numbers, without "classes": names that are used if there are as many as
             classes. Otherwise the names are the numbers.
@@ -121,7 +123,7 @@ def as_dataset(name: str, arrays: Mapping[str, Any], folder: Path, class_names: 
     for split in SPLITS:
         if split == "train" or any(key.startswith(f"{split}_") for key in arrays):
             images[split], labels[split], patients[split] = _checked(split, arrays)
-    files = arrays.get("train_files")
+    files = {split: arrays[f"{split}_files"] for split in images if f"{split}_files" in arrays}
     numbers_of = numbers_of_patients({split: members.tolist() for split, members in patients.items()})
     if "test" not in images:
         images_N, labels_N, members_N = images["train"], labels["train"], patients["train"]
@@ -131,7 +133,8 @@ def as_dataset(name: str, arrays: Mapping[str, Any], folder: Path, class_names: 
             # With "clip" numpy writes into the copies, which may be in a file, without another copy in memory.
             np.take(images_N, np.flatnonzero(chosen_N), 0, out=images[split], mode="clip")
             labels[split], patients[split] = labels_N[chosen_N], members_N[chosen_N]
-        files = None if files is None else files[~test_N]
+        if files:
+            files |= {"test": files["train"][test_N], "train": files["train"][~test_N]}
     if dark := [split for split in images if all(image.max() < 128 for image in images[split])]:
         which = f"no pixel of its {' and '.join(dark)} images exceeds 127"
         _log.warning("%s: %s; if white is not 255 in them, rescale them to uint8 from 0 to 255", name, which)
@@ -140,7 +143,8 @@ def as_dataset(name: str, arrays: Mapping[str, Any], folder: Path, class_names: 
     sets |= {f"{split}_labels": numbers[split] for split in numbers}
     if numbers_of:
         sets |= {f"{s}_patients": np.array([numbers_of[p] for p in patients[s].tolist()]) for s in patients}
-    return ImageDataset(name, classes, train_files=None if files is None else tuple(files.tolist()), **sets)
+    sets |= {f"{split}_files": tuple(files[split].tolist()) for split in files}
+    return ImageDataset(name, classes, **sets)
 
 
 def _checked(split: str, arrays: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

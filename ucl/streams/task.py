@@ -84,6 +84,8 @@ class Task:
         images, labels, host_labels, positions: its training data, as in `Batch`, in the order of the stream. Images in
             a file, including test images, are read when they are indexed, see `LazyImages`.
         test_images, test_labels: its test data, on the stream's device.
+        test_positions: (N,), int64: index of each of them in the data set's test images, or in its validation images
+            with `Config.evaluate_on` "validation" (its training images, if they were held out of those).
         batch_size: images per batch; an incomplete last batch is dropped, see `n_left_out`.
         numbered: whether its batches have its number (`Batch.task`).
     """
@@ -96,6 +98,7 @@ class Task:
     positions: Tensor
     test_images: Tensor | LazyImages
     test_labels: Tensor
+    test_positions: np.ndarray
     batch_size: int
     numbered: bool = True
 
