@@ -182,10 +182,11 @@ def check_fields(**values: Any) -> None:
         InputError: a value is unknown or out of range.
     """
     for name, value in values.items():
-        _check(name, without_numpy(value))
+        check(name, without_numpy(value))
 
 
-def _check(name: str, value: Any) -> None:
+def check(name: str, value: Any) -> None:
+    """Check the value of a field, a plain one of Python, see `check_fields`."""
     allowed = FIELDS[name].metadata["allowed"]
     if isinstance(allowed, range):
         whole_number(name, value, allowed.start, allowed.stop - 1)
