@@ -253,6 +253,14 @@ class Hidden(Fifo):
         self.n_seen += len(batch)
 
 
+class Slotted(Hidden):
+    __slots__ = ("count",)
+
+    def __init__(self, *given):
+        super().__init__(*given)
+        self.count = 0
+
+
 class HalfSaved(Hidden):
     """Saves its count and does not load it."""
 
@@ -306,6 +314,7 @@ class Powered(Growing):
 tracked, powered = Tracker().score, Powered()
 HIDDEN = {
     "attribute": (dict(population=f"{__name__}:Hidden"), "Hidden.count"),
+    "slot": (dict(population=f"{__name__}:Slotted"), "Slotted.count"),
     "saved, but not loaded": (dict(population=f"{__name__}:HalfSaved"), "HalfSaved.count"),
     "array": (dict(population=f"{__name__}:Array"), "state_dict"),
     "attribute of a method": (dict(method=f"{__name__}:Rolls"), "Rolls.augment"),

@@ -150,7 +150,8 @@ def _undeclared_attributes(part: Any) -> list[str]:
     if kind is base or all(getattr(kind, name) is not getattr(base, name) for name in _STATE_METHODS):
         return []
     declared = {name for cls in base.__mro__ for name in inspect.get_annotations(cls)}
-    return [f"{kind.__name__}.{name}" for name in vars(part) if name not in declared]
+    slots = [name for cls in kind.__mro__ for name in vars(cls).get("__slots__", ())]
+    return [f"{kind.__name__}.{name}" for name in (*vars(part), *slots) if name not in declared]
 
 
 def _package_class(part: Any) -> type[Any]:
