@@ -98,6 +98,21 @@ def test_the_means_of_the_differences_are_where_compare_puts_them():
         assert bar.get_xdata() == pytest.approx([max(low, -limit), min(high, limit)])
 
 
+def test_the_interval_over_several_streams_is_the_wider_one():
+    """Differences that are equal on two streams: with the seed as cluster, the second stream adds nothing."""
+    records = records_of(("CBR", "ER"), seeds=(0, 1, 2))
+    runs = frame(*records, *(of_memory(replace(record), 20) for record in records))
+    row = ucl.compare(runs, "label=ER", "label=CBR", "A").iloc[-1]
+    ax = ucl.plot(runs, "differences", "label=CBR").axes[0]
+    *_, bar = (line.get_xdata() for line in ax.lines if line.get_color() == plots.color("ER") and line.get_lw() == 1.4)
+    one_stream = ucl.compare(records, "label=ER", "label=CBR", "A").iloc[0]
+    assert row[["low", "high", "detectable"]].tolist() == pytest.approx(
+        one_stream[["low", "high", "detectable"]].tolist()
+    )
+    limit = ax.get_xlim()[1] - 2
+    assert bar == pytest.approx([max(row["low"], -limit), min(row["high"], limit)])
+
+
 def test_versions_of_a_user_object_are_not_one_row():
     own, others = records_of(("mine:score top",), range(4)), records_of(("CBR", "ER"), range(4))
     for record in own:
@@ -172,9 +187,9 @@ def test_runs_that_cannot_share_a_picture_are_refused_with_conditions_that_work_
         records[-2].config = records[-2].config.replace(**change)
     with pytest.raises(InputError, match=field) as refusal:
         ucl.plot(frame(*records), "accuracy")
-    conditions = re.findall(r"(?<=--where )'.+?'|\w+=\S*", str(refusal.value).partition("such as ")[2])
+    conditions = re.findall(r"""--where ('.+?'|\S+)|(".+?")""", str(refusal.value).partition("such as ")[2])
     assert conditions
-    for condition in conditions:
+    for condition in map("".join, conditions):
         ucl.plot(ucl.where(frame(*records), *shlex.split(condition)), "accuracy")
 
 

@@ -90,8 +90,8 @@ def check_one_method(runs: Iterable[Record], name: str, value: str) -> None:
     if differing := varying(newest_first, _NOT_OF_THE_METHOD):
         field, values = next(iter(differing.items()))
         by_default = {not paper.settings(record.config) for record in newest_first}
-        defaults = "settings= (the defaults) or " if len(by_default) > 1 else ""
-        advice = f"add a condition, such as {defaults}{field}={listed(values[:1])}"
+        defaults = '"settings=" (the defaults) or ' if len(by_default) > 1 else ""
+        advice = f'add a condition, such as {defaults}"{field}={listed(values[:1])}"'
         raise InputError(name, value, f"has runs of several methods, which differ in {in_words(differing)}; {advice}")
 
 
