@@ -276,7 +276,7 @@ def test_a_wrong_object_is_refused_in_one_line_that_names_it(run, field, name):
             dict(test_batchnorm="memory"),
             "--test-batchnorm memory: mine:Grouped has no running statistics; give running",
         ),
-        (dict(method="wrong:Mixed"), "images "),
+        (dict(method="wrong:Mixed"), "ucl run: images "),
         (dict(population="resevoir"), "unknown population (your own goes by package.module:Buffer); did you mean"),
     ],
 )
