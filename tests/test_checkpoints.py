@@ -287,6 +287,14 @@ class Rolls(Smoothed):
         self.augment = lambda images: images.roll(1, -1)
 
 
+class Notes(ucl.methods.ExperienceReplay):
+    """It has no attribute of its own, but sets one on the memory."""
+
+    def update(self, model, batch, buffer):
+        super().update(model, batch, buffer)
+        buffer.n_updates = getattr(buffer, "n_updates", 0) + 1
+
+
 def counted(logits_PNC):
     """A function with an attribute."""
     counted.calls += 1
@@ -318,6 +326,7 @@ HIDDEN = {
     "saved, but not loaded": (dict(population=f"{__name__}:HalfSaved"), "HalfSaved.count"),
     "array": (dict(population=f"{__name__}:Array"), "state_dict"),
     "attribute of a method": (dict(method=f"{__name__}:Rolls"), "Rolls.augment"),
+    "attribute of the package's memory": (dict(method=f"{__name__}:Notes"), "ReservoirBuffer.n_updates"),
     "attribute of a function": (dict(score=f"{__name__}:counted"), "score function"),
     "score": (dict(score=f"{__name__}:tracked"), "score method"),
     "score with arguments": (dict(score=f"{__name__}:powered(power=3)"), "score Powered"),

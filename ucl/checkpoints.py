@@ -130,9 +130,9 @@ def read(path: Path, identity: dict[str, Any], device: torch.device) -> dict[str
 def _hidden_state(parts: Mapping[str, Any]) -> list[str]:
     """Names of what no `state_dict` returns, such as "Fifo.seen".
 
-    A user's memory or method is resumed if its class defines `state_dict` and `load_state_dict`, or if it has no
-    attributes but those that its base class of this package declares, and keeps. A score is resumed if it is a
-    function without attributes or has both methods.
+    A memory or method is resumed if its class defines `state_dict` and `load_state_dict`, or if it has no attributes
+    but those that its base class of this package declares, and keeps. (A user's method may set some on a memory of this
+    package.) A score is resumed if it is a function without attributes or has both methods.
     """
     users = (parts[name] for name in ("buffer", "method") if name in parts)
     hidden = [name for part in users for name in _undeclared_attributes(part)]
@@ -147,9 +147,11 @@ def _hidden_state(parts: Mapping[str, Any]) -> list[str]:
 def _undeclared_attributes(part: Any) -> list[str]:
     """The attributes of a memory or a method that a checkpoint would lose."""
     kind, base = type(part), _package_class(part)
-    if kind is base or all(getattr(kind, name) is not getattr(base, name) for name in _STATE_METHODS):
+    if all(getattr(kind, name) is not getattr(base, name) for name in _STATE_METHODS):
         return []
     declared = {name for cls in base.__mro__ for name in inspect.get_annotations(cls)}
+    if kind is base:  # A subclass may replace them.
+        declared |= {"scorer", "selection"}
     slots = [name for cls in kind.__mro__ for name in vars(cls).get("__slots__", ())]
     return [f"{kind.__name__}.{name}" for name in (*vars(part), *slots) if name not in declared]
 
