@@ -8,10 +8,9 @@ import pytest
 from made_up import frame, one_row, record_with
 from scipy import stats
 
-from ucl import Config, InputError, catalogue, plots
+from ucl import Config, InputError, catalogue, naming, plots
 from ucl.benchmarks.measure import _configs
 from ucl.config import unique
-from ucl.evidence import paper
 from ucl.evidence.leaderboard import (
     AT_EQUAL_SECONDS,
     EXPERIMENTS,
@@ -69,7 +68,7 @@ def test_the_experiments_are_distinct_and_have_every_policy():
     assert {one.updates for one in configs if one.label == "CBR"} == {1, *UPDATES}
     for one in configs:
         resolve(one.score)
-        assert set(paper.changed(one)) <= {"updates"}  # All other fields are as in the paper's text.
+        assert set(naming.changed(one)) <= {"updates"}  # All other fields are as in the paper's text.
 
 
 def test_a_difference_is_that_of_scipy_at_the_same_seeds():

@@ -7,8 +7,8 @@ import scipy.stats
 from conftest import bands
 
 import ucl
+from ucl import naming
 from ucl.assembly import build_stream
-from ucl.evidence import paper
 from ucl.records import as_table
 from ucl.studies.memory_autopsy import _halves, kept_traits, most_rescored, ranked, traits, with_remedies
 
@@ -64,7 +64,7 @@ def test_means_over_the_kept_images_give_classes_equal_weights():
     ranks = ranked(table)
     by_class = [ranks.loc[positions[labels == c], "easy"].mean() for c in np.unique(labels)]
     assert row["easy"] == pytest.approx(np.mean(by_class)) and row["n"] == 10
-    assert (row["method"], row["settings"], row["seed"]) == ("ER", paper.settings(config), 0)
+    assert (row["method"], row["settings"], row["seed"]) == ("ER", naming.settings(config), 0)
     tasks = [task.positions.tolist() for task in build_stream(config, data)]
     last = {p for positions_in in tasks for index, p in enumerate(positions_in) if index >= 0.9 * len(positions_in)}
     assert row["recent"] == pytest.approx(len(last & set(positions.tolist())) / 10)

@@ -6,7 +6,7 @@ import pytest
 from conftest import refused
 from made_up import frame, matrix, record_of
 
-from ucl import Config, paper
+from ucl import Config, naming, paper
 from ucl.evidence.run_measures import Runs
 
 
@@ -49,7 +49,7 @@ def test_a_grid_has_the_runs_of_every_printed_cell_and_no_others(table):
 def test_a_grid_has_one_seed_after_the_other_and_defaults_otherwise():
     runs = paper.grid("table3", seeds=[7, 3])
     assert [c.seed for c in runs] == [7] * 60 + [3] * 60
-    assert {paper.settings(c) for c in runs} == {""}
+    assert {naming.settings(c) for c in runs} == {""}
     bloodcell = next(c for c in runs if c.dataset == "bloodcell")
     assert (bloodcell.n_tasks, bloodcell.class_order, bloodcell.balanced_accuracy) == (4, "size", True)
     assert {c.imbalance for c in runs if c.dataset == "cifar10-lt"} == {0.1}
@@ -58,7 +58,7 @@ def test_a_grid_has_one_seed_after_the_other_and_defaults_otherwise():
 
 def test_deviations_have_each_choice_of_the_published_code_that_can_change_a_result():
     runs = paper.grid("deviations", seeds=[0])
-    reported = [(c.label, paper.settings(c)) for c in runs]
+    reported = [(c.label, naming.settings(c)) for c in runs]
     single = ["scoring_batchnorm=train", "view_draws=batch", "view_space=normalized"]
     assert reported == [
         ("ER", ""),
@@ -77,8 +77,8 @@ def test_deviations_have_each_choice_of_the_published_code_that_can_change_a_res
 def test_further_fields_reach_every_run():
     runs = paper.grid("bloodcell", seeds=[0], refresh=10, validation=0.1)
     assert {(c.refresh, c.validation) for c in runs} == {(10, 0.1)}
-    assert paper.settings(runs[-1]) == "validation=0.1, refresh=10"
-    assert paper.settings(runs[0]) == "validation=0.1"  # ER never scores
+    assert naming.settings(runs[-1]) == "validation=0.1, refresh=10"
+    assert naming.settings(runs[0]) == "validation=0.1"  # ER never scores
 
 
 @pytest.mark.parametrize(
@@ -107,11 +107,3 @@ def test_records_match_at_any_seed_and_with_no_other_setting():
     counting = Runs(records)
     matched = [counting.rows(one)["seed"].tolist() for one in (Config(dataset="cifar10"), wanted.replace(seed=3), er)]
     assert matched == [[], [5, 12], [0]]
-
-
-def test_settings_name_what_differs_and_nothing_else():
-    config = Config(dataset="cifar10", score="LC", selection="top", memory_size=70, seed=4)
-    assert paper.settings(config) == ""
-    assert paper.settings(config.replace(lr=0.05, averaging="probabilities")) == "lr=0.05, averaging=probabilities"
-    assert paper.settings(Config(dataset="cifar10", method="finetune", n_tasks=2)) == "n_tasks=2"
-    assert paper.settings(Config(score="MC", dropout=0.2)) == "dropout=0.2"

@@ -18,7 +18,7 @@ FLOORS = [  # an import goes down this list, and along a line from left to right
     ("evaluation", "checkpoints", "listeners", "evidence", "records"),
     ("methods", "buffers", "scorers", "streams", "models"),
     ("machine",),
-    ("config", "fields", "catalogue", "user_objects", "metrics", "errors", "_version"),
+    ("naming", "config", "fields", "catalogue", "user_objects", "metrics", "errors", "_version"),
 ]
 PLACE = {room: place for place, room in enumerate(itertools.chain(*FLOORS))}
 

@@ -31,7 +31,7 @@ from ucl.config import unique
 from ucl.machine.terminal import duration
 from ucl.sweeps import locks
 from ucl.sweeps.grid import shard
-from ucl.sweeps.progress import run_name, status
+from ucl.sweeps.progress import status
 from ucl.sweeps.sweep import SweepError, automatic_jobs, sweep
 
 pytestmark = pytest.mark.usefixtures("small_networks")
@@ -197,7 +197,7 @@ def test_a_run_that_fails_is_named_and_the_others_go_on(tiny, tmp_path, capsys):
     assert "memory_size=2" in memory_line and all(store.path(configs[i]).stem in memory_line for i in (0, 3))
     assert "ZeroDivisionError: no views, no score" in score_line and "counted.py" in score_line
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
-    assert ", M=2, CBR, seed 0: failed: memory_size=2" in capsys.readouterr().err
+    assert ", memory 2, CBR, seed 0: failed: memory_size=2" in capsys.readouterr().err
     assert not list(store.folder.glob(".*"))
 
 
@@ -417,11 +417,6 @@ def test_the_shards_of_a_grid_are_the_grid():
 def test_durations_have_units_that_people_read():
     reported = [duration(s) for s in (0.4, 89, 90, 5000, 12_000, 190_000)]
     assert reported == ["0 s", "89 s", "2 min", "83 min", "3 h 20 min", "2 d 5 h"]
-
-
-def test_a_run_is_named_by_its_data_set_without_the_folder_and_its_settings():
-    config = Config(dataset="/data/cells", n_tasks=2, memory_size=40, score="EN", refresh=2, seed=3)
-    assert run_name(config) == "cells, n_tasks=2, M=40, EN bottom, refresh=2, seed 3"
 
 
 def test_the_status_counts_what_is_missing_and_estimates_its_time_from_the_runs_of_this_processor(tiny, tmp_path):

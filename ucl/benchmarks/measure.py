@@ -23,11 +23,11 @@ from ucl.catalogue import PAPER, SHOWN, WITHOUT_SCORE
 from ucl.config import Config
 from ucl.errors import MOST_AT_ONCE, InputError, one_of, whole_number
 from ucl.evidence import leaderboard
-from ucl.evidence.paper import STREAM
 from ucl.fields import known_fields
 from ucl.machine.determinism import repeatable
 from ucl.machine.hardware import environment, resolve_device, scoring_dtype
 from ucl.models import SlimResNet18
+from ucl.naming import STREAM
 from ucl.scorers import resolve
 from ucl.streams import ClassIncrementalStream, datasets
 from ucl.sweeps.grid import from_yaml

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ucl
+from ucl import naming
 from ucl.cli import printing, texts
 from ucl.cli.printing import as_typed, refuse
 from ucl.config import Config
@@ -52,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
     start, *others = grid(options.config) if options.config else [Config()]
     if others:
         raise InputError("config", options.config, f"has {1 + len(others)} runs; run them with ucl sweep --config")
-    config = start.replace(**{**(ucl.paper.PUBLISHED_CODE if options.published_code else {}), **given})
+    config = start.replace(**{**(naming.PUBLISHED_CODE if options.published_code else {}), **given})
     for name in sorted(given.keys() & config.idle.keys()):
         deciding = config.idle[name]
         cause = f"{deciding}={as_text(getattr(config, deciding))}"

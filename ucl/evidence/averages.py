@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ucl import naming
 from ucl.catalogue import method_order
 from ucl.errors import first_of, one_of
-from ucl.evidence import filters, paper
+from ucl.evidence import filters
 from ucl.records import FURTHER_MEASURES, MEASURES, Record, as_table, failures
 from ucl.records.measures import MEANINGS
 from ucl.records.runs import latest, without_failures
@@ -75,7 +76,7 @@ def results(
     runs = latest(records).reset_index(drop=True)  # tables joined by pd.concat repeat their row labels
     names = list(dict.fromkeys([*group, *_VERSIONS.values()]))
     keys = pd.DataFrame({name: filters.values(runs, name) for name in names if name != "settings"})
-    keys["settings"] = [paper.settings(record.config, by) for record in runs["record"]]
+    keys["settings"] = [naming.settings(record.config, by) for record in runs["record"]]
     keys["label"] = pd.Categorical(keys["label"], method_order(keys["label"]))
     rows = []
     for values, part in runs.groupby([keys[name] for name in names], dropna=False, observed=True):

@@ -8,14 +8,14 @@ from typing import Any
 
 import pandas as pd
 
+from ucl import naming
 from ucl.errors import InputError, one_of
-from ucl.evidence import paper
 from ucl.fields import FIELDS, as_text
 from ucl.records import Record, as_table
 from ucl.records.runs import listed
 
 _FACTS: dict[str, Callable[[Record], Any]] = {  # not a column of `load_records`, or written differently there
-    "settings": lambda record: paper.settings(record.config),
+    "settings": lambda record: naming.settings(record.config),
     "source": lambda record: record.version.source,
     "arithmetic": lambda record: record.arithmetic,
     "dataset": lambda record: record.config.dataset_name,

@@ -7,9 +7,10 @@ from typing import Any
 
 import pandas as pd
 
+from ucl import naming
 from ucl.config import FURTHER_TESTS
 from ucl.errors import InputError, one_of
-from ucl.evidence import filters, paper
+from ucl.evidence import filters
 from ucl.evidence.averages import notes, without_empty_notes
 from ucl.evidence.effects import ALL_STREAMS, NUMBERS, estimable, on_streams, streams_of, summary
 from ucl.records import Record, as_table, failures
@@ -17,7 +18,7 @@ from ucl.records.measures import MEANINGS
 from ucl.records.runs import in_words, latest, listed, varying
 
 _KEYS = ["dataset", "images", "memory_size", "seed"]
-_NOT_OF_THE_METHOD = {*paper.STREAM, *FURTHER_TESTS, "fingerprint"}
+_NOT_OF_THE_METHOD = {*naming.STREAM, *FURTHER_TESTS, "fingerprint"}
 
 
 def compare(
@@ -57,14 +58,14 @@ def compare(
     sides = [one_method(records, text, name) for name, text in (("first", first), ("second", second))]
     if set(sides[0].index) & set(sides[1].index):
         raise InputError("second", second, f"selects runs that {first} selects, too; give two methods")
-    labels = [paper.name_of(runs["record"].iloc[0].config) for runs in sides]
+    labels = [naming.name_of(runs["record"].iloc[0].config) for runs in sides]
     if labels[0] == labels[1]:  # They differ only in the stream. The conditions that they do not share name them.
         parts = [filters.parts(text) for text in (first, second)]
         labels = [
             ", ".join([label, *(part for part in shown if part not in others)])
             for label, shown, others in zip(labels, parts, parts[::-1], strict=True)
         ]
-    free = paper.STREAM & {*filters.names(first)} & {*filters.names(second)}
+    free = naming.STREAM & {*filters.names(first)} & {*filters.names(second)}
     return between(sides[0], sides[1], labels, measures, free)
 
 
@@ -89,7 +90,7 @@ def check_one_method(runs: Iterable[Record], name: str, value: str) -> None:
     newest_first = sorted(runs, key=lambda record: record.date, reverse=True)
     if differing := varying(newest_first, _NOT_OF_THE_METHOD):
         field, values = next(iter(differing.items()))
-        by_default = {not paper.settings(record.config) for record in newest_first}
+        by_default = {not naming.settings(record.config) for record in newest_first}
         defaults = '"settings=" (the defaults) or ' if len(by_default) > 1 else ""
         advice = f'add a condition, such as {defaults}"{field}={listed(values[:1])}"'
         raise InputError(name, value, f"has runs of several methods, which differ in {in_words(differing)}; {advice}")
@@ -168,7 +169,7 @@ def _measured(runs: pd.DataFrame, measures: Sequence[str], free: set[str], name:
     """
     table = pd.DataFrame({measure: 100 * runs[measure].astype(float) for measure in measures})
     table = table.assign(record=runs["record"], images=runs["fingerprint"], seed=runs["seed"], memory_size=0)
-    table["dataset"] = [paper.stream_of(record.config, free) for record in runs["record"]]
+    table["dataset"] = [naming.stream_of(record.config, free) for record in runs["record"]]
     table["failed"] = [bool(record.failure) for record in runs["record"]]
     if "memory_size" not in free:
         table["memory_size"] = [record.config.relevant.get("memory_size", 0) for record in runs["record"]]

@@ -4,44 +4,17 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from ucl.catalogue import PAPER_SCORES, WITHOUT_SCORE, method_and_selection
-from ucl.config import FURTHER_TESTS, Config, unique
+from ucl.config import Config, unique
 from ucl.errors import InputError, one_of
-from ucl.fields import as_text
+from ucl.naming import DECIDED, PUBLISHED_CODE
 
 if TYPE_CHECKING:
     import pandas as pd
-
-PUBLISHED_CODE: dict[str, Any] = dict(
-    scoring_batchnorm="train",
-    averaging="probabilities",
-    view_draws="batch",
-    view_space="normalized",
-    class_balancing="redraw",
-    reservoir_index="exclusive",
-    long_tailed_test=True,
-)
-"""The choices of the reference implementation where the paper says nothing, or something else (averaging,
-class_balancing, reservoir_index): `config.replace(**PUBLISHED_CODE)`.
-
-Further properties of that implementation are not reproduced:
-
-- At each batch it scores the classes of the current task that have more candidates than their quota, those with fewer
-  candidates first; hardly any is absent from the batch. Here the classes of the batch are scored, in the order of their
-  first image. In training mode, the class scored last has the largest weight in the running statistics.
-- If a memory cannot be divided equally, the classes of the current task get the remainder; here the oldest classes do.
-- Under "step" it keeps too many images, and a class that is not in the task gives up the end of its stored order.
-- For MC it runs the views, too, and it tests networks with MC in training mode (`readings=True` has this test).
-"""
-
-STREAM = {  # the fields that define a stream and its test; all others belong to the method
-    *("dataset", "image_size", "n_tasks", "class_order", "tasks", "imbalance", "validation", "memory_size"),
-    *("boundaries", "blur", "disjoint", "long_tailed_test", "balanced_accuracy", "evaluate_on", "evaluate_tasks"),
-}
 
 # Table 4: seconds in total, as printed. Over the 4,750 batches of CIFAR-10 they are 9, 13 and 28 ms per batch, and the
 # printed seconds per batch are 0.22, 0.31 and 0.69.
@@ -83,8 +56,6 @@ _ROWS: dict[str, list[dict[str, Any]]] = {
 }
 CELL = ["dataset", "memory_size", "method", "selection", "metric"]
 """What identifies a number of the paper's Tables 1 to 3."""
-DECIDED = ("dataset", "memory_size", "method", "population", "score", "selection")
-"""The fields that a table's rows and columns set."""
 
 
 def published() -> pd.DataFrame:
@@ -165,46 +136,3 @@ def streams() -> list[tuple[str, int]]:
     """The data sets of Tables 1 to 3, in alphabetical order, each with its memory sizes, in ascending order."""
     tables = (_SIZES[table] for table in ("table1", "table2", "table3"))
     return sorted((dataset, size) for table in tables for dataset, sizes in table.items() for size in sizes)
-
-
-def stream_of(config: Config, free: Iterable[str] = ()) -> str:
-    """The name of a stream: its data set, then the fields of `STREAM` that differ from the defaults, except `free`."""
-    changes = [f"{name}={value}" for name, value in changed(config).items() if name in STREAM - {*free}]
-    return ", ".join([config.dataset_name, *changes])
-
-
-def name_of(config: Config) -> str:
-    """The name of a method: its label, then its fields that differ from the defaults, but not those of `STREAM`.
-
-    All choices of the reference implementation together are named "published settings", and its random memory
-    "CBR redraw".
-    """
-    defaults = Config(**{name: getattr(config, name) for name in DECIDED})
-    published = changed(defaults.replace(**PUBLISHED_CODE))
-    changes, published = ({k: v for k, v in each.items() if k not in STREAM} for each in (changed(config), published))
-    if changes == {"class_balancing": "redraw"}:
-        return f"{config.label} redraw"
-    if changes and changes == published:
-        return f"{config.label}, published settings"
-    return ", ".join([config.label, *(f"{name}={value}" for name, value in changes.items())])
-
-
-def settings(config: Config, without: Container[str] = ()) -> str:
-    """The fields of a run that differ from the defaults, such as "lr=0.05, refresh=10"; "" if there are none.
-
-    `DECIDED`, which a table's rows and columns show anyway, the seed and those in `without` are left out.
-    """
-    return ", ".join(f"{name}={value}" for name, value in changed(config).items() if name not in without)
-
-
-def changed(config: Config) -> dict[str, str]:
-    """The fields of `settings`, each with its value as text."""
-    defaults = _defaults(tuple(getattr(config, name) for name in DECIDED))
-    fields = {k: v for k, v in config.relevant.items() if v != defaults.get(k) and k not in {"seed", *FURTHER_TESTS}}
-    return {name: as_text(value) for name, value in fields.items()}
-
-
-@functools.cache
-def _defaults(decided: tuple[Any, ...]) -> dict[str, Any]:
-    """The fields of a run with all defaults, given those that a table decides."""
-    return Config(**dict(zip(DECIDED, decided, strict=True))).relevant

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ucl import naming
 from ucl.catalogue import PAPER_SCORES
 from ucl.config import Config
 from ucl.evidence import paper
@@ -22,7 +23,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "everything rescored": {},
     "refresh=2": {"refresh": 2},
     # With the complete test set, as the runs that they are compared with.
-    "published settings": {**paper.PUBLISHED_CODE, "long_tailed_test": False},
+    "published settings": {**naming.PUBLISHED_CODE, "long_tailed_test": False},
 }
 
 
@@ -117,7 +118,7 @@ def by_reading(records: pd.DataFrame) -> pd.DataFrame:
             failed (`Record.failure`) do not count.
 
     Returns:
-        Columns dataset, memory_size, method (see `ucl.paper.name_of`), seed, reading, the measures of
+        Columns dataset, memory_size, method (see `ucl.naming.name_of`), seed, reading, the measures of
         `Record.measures` in per cent (NaN for those that a reading does not have), and shift (see
         `ucl.records.Reading`; at the end of the stream, NaN for "running" and for readings that set no statistics).
     """
@@ -125,7 +126,7 @@ def by_reading(records: pd.DataFrame) -> pd.DataFrame:
     for record in without_failures(latest(of_one_version(records)))["record"]:
         config = record.config
         for reading in ("running", *record.readings):
-            cell = (config.dataset, config.memory_size, paper.name_of(config), config.seed, reading)
+            cell = (config.dataset, config.memory_size, naming.name_of(config), config.seed, reading)
             values = record.measures(reading)
             shift = record.readings[reading].shift[-1] if reading != "running" else np.nan
             rows.append((*cell, *(100 * values[name] for name in MEASURES), shift))

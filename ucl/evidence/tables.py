@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from ucl import naming
 from ucl.catalogue import method_and_selection
 from ucl.evidence import paper
 from ucl.evidence.averages import METRICS, NOTES, averaged, without_empty_notes
@@ -59,7 +60,7 @@ def with_published(records: pd.DataFrame, grid: str, **fields: Any) -> pd.DataFr
                     "memory_size": config.memory_size,
                     "method": method,
                     "selection": selection,
-                    "settings": paper.settings(config),
+                    "settings": naming.settings(config),
                     "metric": metric,
                     "n": averages["n"],
                     "mean": averages[metric],

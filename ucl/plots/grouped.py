@@ -9,9 +9,9 @@ from typing import TypeAlias
 
 import pandas as pd
 
+from ucl import naming
 from ucl.catalogue import method_order
 from ucl.errors import InputError
-from ucl.evidence import paper
 from ucl.evidence.paired import check_one_method
 from ucl.plots.style import plain
 from ucl.records import Record, as_table, failures
@@ -46,7 +46,7 @@ def same_but_for_seed(records: Records) -> list[Record]:
         record.config.relevant | {"dataset": record.config.dataset_name, "fingerprint": record.version.images}
         for record in records
     ]
-    for name in ("dataset", "fingerprint", *sorted(paper.STREAM - {"dataset"})):
+    for name in ("dataset", "fingerprint", *sorted(naming.STREAM - {"dataset"})):
         distinct = {run.get(name) for run in facts} - {None}
         if len(distinct) > 1:
             value = listed([min(distinct, key=str)])

@@ -8,9 +8,10 @@ from collections.abc import Iterable
 import pandas as pd
 from matplotlib.figure import Figure
 
+from ucl import naming
 from ucl.catalogue import PICTURES, method_order
 from ucl.errors import InputError, one_of
-from ucl.evidence import paired, paper
+from ucl.evidence import paired
 from ucl.evidence.effects import ALL_STREAMS
 from ucl.plots.effects import forest
 from ucl.records import Record, as_table
@@ -51,9 +52,9 @@ def _differences(records: pd.DataFrame, against: str) -> Figure:
         raise InputError("against", against, "name the method to subtract, such as population=class-balanced")
     records = records.reset_index(drop=True)  # tables joined by pd.concat repeat their row labels
     other = paired.one_method(records, against, "against")
-    reference = paper.name_of(other["record"].iloc[0].config)
+    reference = naming.name_of(other["record"].iloc[0].config)
     runs = latest(records[~records.index.isin(other.index)])
-    runs = runs.assign(name=[paper.name_of(record.config) for record in runs["record"]])
+    runs = runs.assign(name=[naming.name_of(record.config) for record in runs["record"]])
     runs = runs[runs["name"] != reference]
     effects, problems = [], {}
     for label in method_order(runs["label"]):

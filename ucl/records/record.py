@@ -16,6 +16,7 @@ from ucl import metrics
 from ucl.config import Config
 from ucl.errors import first_of, one_line_with_type
 from ucl.fields import classes_in, decimal
+from ucl.naming import run_name
 from ucl.records.measures import MEANINGS, Anytime, Reading, accuracy_so_far, to_lists
 
 FORMAT = 1  # version of the record format, stored in each record
@@ -108,10 +109,8 @@ class Record:
 
     @property
     def name(self) -> str:
-        """Such as "digits, 5 tasks, memory 50, BI bottom, seed 0"."""
-        config = self.config
-        memory = f", memory {config.memory_size}" if config.uses_memory else ""
-        return f"{config.dataset_name}, {config.n_tasks} tasks{memory}, {config.label}, seed {config.seed}"
+        """See `ucl.naming.run_name`."""
+        return run_name(self.config)
 
     @property
     def in_brief(self) -> str:

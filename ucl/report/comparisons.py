@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from ucl import naming
 from ucl.catalogue import PAPER_SCORES, UNIFORM
 from ucl.config import Config
 from ucl.evidence import paper
@@ -84,7 +85,7 @@ FINDING = [
 """The comparisons behind the finding, planned by the protocol or exploratory."""
 
 UNDER_ONE_READING = [
-    Comparison(f"BI minus {paper.name_of(other)}, `{reading}`", BI_PUBLISHED, other, _ON_PUBLISHED, (reading, reading))
+    Comparison(f"BI minus {naming.name_of(other)}, `{reading}`", BI_PUBLISHED, other, _ON_PUBLISHED, (reading, reading))
     for reading in ("running", "training", "displaced", "memory", "memory+stream", "views", "balanced")
     for other in (ER, CBR_REDRAW)
 ]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from ucl import naming
 from ucl.catalogue import PAPER_SCORES, UNIFORM, WITHOUT_SCORE, method_and_selection
 from ucl.config import Config
 from ucl.evidence import paper
@@ -26,7 +27,7 @@ _METHODS: list[dict[str, Any]] = [
 ]
 _STREAM: dict[str, Any] = {"dataset": "bloodcell", "memory_size": 40}
 _BLOODCELL = BI.replace(**_STREAM)
-_TRAINING = {name: paper.PUBLISHED_CODE[name] for name in ("scoring_batchnorm", "view_draws", "view_space")}
+_TRAINING = {name: naming.PUBLISHED_CODE[name] for name in ("scoring_batchnorm", "view_draws", "view_space")}
 CHOICES: dict[str, Config] = {
     "everything rescored": _BLOODCELL,
     "one draw of each view for all candidates of a class": _BLOODCELL.replace(view_draws="batch"),
@@ -265,7 +266,7 @@ def planned(records: pd.DataFrame) -> pd.DataFrame:
     runs = {(*stream, seed) for stream, seeds in PLANNED["published settings"].items() for seed in seeds}
     configs = [record.config for record in records["record"]]
     # The same images with other tasks or tests are another stream.
-    wanted = [(c.dataset, c.memory_size, c.seed) in runs and paper.stream_of(c) == c.dataset_name for c in configs]
+    wanted = [(c.dataset, c.memory_size, c.seed) in runs and naming.stream_of(c) == c.dataset_name for c in configs]
     return records[pd.Series(wanted, index=records.index, dtype=bool)]
 
 

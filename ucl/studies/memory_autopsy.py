@@ -23,9 +23,9 @@ import pandas as pd
 import torch
 import torch.nn.functional as F
 
+from ucl import naming
 from ucl.assembly import build_model, build_stream
 from ucl.config import Config
-from ucl.evidence import paper
 from ucl.evidence.effects import NUMBERS, differences, effects_by
 from ucl.machine.determinism import repeatable, seed_for, seeded_draws
 from ucl.machine.hardware import resolve_device
@@ -156,10 +156,10 @@ def kept_traits(records: pd.DataFrame, traits: pd.DataFrame, data: ImageDataset)
         if config.label != "ER" and _stream_and_images(record) in reservoirs:
             continue
         held = images.loc[record.memory["position"]]
-        fields = {"batch_size", "seed", *paper.STREAM} - {"memory_size"}
+        fields = {"batch_size", "seed", *naming.STREAM} - {"memory_size"}
         stream = Config(**{name: getattr(config, name) for name in fields})
         recent = (arrivals(stream).loc[held.index] >= 0.9).mean()
-        row = (config.dataset_name, config.memory_size, config.label, paper.settings(config), config.seed, len(held))
+        row = (config.dataset_name, config.memory_size, config.label, naming.settings(config), config.seed, len(held))
         rows.append((*row, *held.groupby("label")[["easy", "typical", "agrees"]].mean().mean(), recent))
     names = ["dataset", "memory_size", "method", "settings", "seed", "n", *TRAITS]
     return pd.DataFrame(rows, columns=names)

@@ -25,12 +25,12 @@ import numpy as np
 import pandas as pd
 import torch
 
+from ucl import naming
 from ucl.assembly import build_buffer, build_method, build_model, build_stream
 from ucl.catalogue import POLICY_FIELDS
 from ucl.config import Config
 from ucl.errors import InputError
 from ucl.evaluation import Evaluation
-from ucl.evidence import paper
 from ucl.evidence.effects import PAIR, differences, effects_by
 from ucl.machine.determinism import repeatable, seed_for, seeded_draws
 from ucl.machine.hardware import resolve_device
@@ -151,9 +151,9 @@ _OF_BATCHES = {"derpp", "gss", "coreset"}  # These use the batches of the stream
 
 
 def _name(policy: Config) -> str:
-    """The name of a policy by the fields of its memory, see `ucl.paper.name_of`."""
-    fields = {*paper.DECIDED, *_MEMORY_FIELDS}
-    return paper.name_of(Config(**{name: getattr(policy, name) for name in fields}))
+    """The name of a policy by the fields of its memory, see `ucl.naming.name_of`."""
+    fields = {*naming.DECIDED, *_MEMORY_FIELDS}
+    return naming.name_of(Config(**{name: getattr(policy, name) for name in fields}))
 
 
 def _checked(policies: Sequence[Config]) -> Config:

@@ -15,8 +15,8 @@ from typing import Any
 import pandas as pd
 import torch
 
+from ucl import naming
 from ucl.config import Config, unique
-from ucl.evidence import paper
 from ucl.machine.hardware import environment, resolve_device
 from ucl.machine.terminal import duration, progress_bar
 from ucl.records import RecordStore, failures
@@ -24,12 +24,6 @@ from ucl.records.record import processor_of
 from ucl.records.store import report
 from ucl.sweeps import locks
 from ucl.sweeps.one_run import Outcome
-
-
-def run_name(config: Config) -> str:
-    """A run in words: "bloodcell, M=40, EN bottom, refresh=2, seed 0"."""
-    memory = [f"M={config.memory_size}"] if config.uses_memory else []
-    return ", ".join([paper.stream_of(config), *memory, paper.name_of(config), f"seed {config.seed}"])
 
 
 class SweepProgress:
@@ -61,7 +55,7 @@ class SweepProgress:
         text = outcome.text if outcome.state == "measured" else f"failed: {outcome.text}"
         if left := self._total - self._done:
             text += f"; about {duration((time.monotonic() - self._begin) / self._done * left)} left"
-        self._print(f"{self._done} of {self._total}: {run_name(config)}: {text}")
+        self._print(f"{self._done} of {self._total}: {naming.run_name(config)}: {text}")
 
     def _print(self, line: str) -> None:
         if self._has_lines:
@@ -81,8 +75,8 @@ def status(
         root: folder of the data sets to compare with, see `ucl.datasets.load`.
 
     Returns:
-        One row per stream, memory size and method: dataset (see `ucl.paper.stream_of`), memory_size (NA without a
-        memory), label (see `ucl.paper.name_of`), runs, measured, failed (how many of
+        One row per stream, memory size and method: dataset (see `ucl.naming.stream_of`), memory_size (NA without a
+        memory), label (see `ucl.naming.name_of`), runs, measured, failed (how many of
         the measured runs diverged or collapsed, such as "1 diverged"), locked (seeds that a process is measuring now),
         missing (other seeds without a record) and seconds (the time of the missing runs here, one after another: the
         mean of the row's measured runs with the same `Record.processor`, times their number; NaN without such runs).
@@ -97,7 +91,7 @@ def status(
     groups: dict[tuple[Any, ...], list[Config]] = defaultdict(list)
     for config in configs:
         memory = config.relevant.get("memory_size")
-        groups[config.dataset, paper.stream_of(config), memory, paper.name_of(config)].append(config)
+        groups[config.dataset, naming.stream_of(config), memory, naming.name_of(config)].append(config)
     rows = []
     for (_, *group), runs in groups.items():
         measured = [record for record in (stored[run.key].record for run in runs) if record is not None]
