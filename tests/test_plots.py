@@ -331,6 +331,12 @@ DRAWN = {  # a figure, its panel, what is drawn of a method, and the same of a r
         parts_of_f,
     ),
     "recall": (plots.class_recall, 0, lambda ax, label: points(ax, label)[0][:, 0], lambda r: r.class_recall[-1]),
+    "best recall": (
+        plots.class_recall,
+        0,
+        lambda ax, label: points(ax, label)[1][:, 0],
+        lambda r: r.class_recall.max(0),
+    ),
 }
 
 

@@ -134,10 +134,11 @@ def accuracy_and_forgetting(records: Records) -> Figure:
 
 @styled
 def class_recall(records: Records) -> Figure:
-    """Recall of each class at the end of the stream: the share of its test images that are predicted correctly.
+    """Recall of each class, the share of its test images that are predicted correctly, and how far it has fallen.
 
-    One group of rows per class, one row per method. Large dots and lines are means over the seeds, small dots single
-    seeds. The classes have the order of the stream if all runs share it, otherwise that of their labels.
+    One group of rows per class, one row per method. Circles are means over the seeds: filled at the end of the stream,
+    open at the best of all tests. Small dots are single seeds at the end. The classes have the order of the stream if
+    all runs share it, otherwise that of their labels.
     """
     records = same_but_for_seed(records)
     first, names = records[0], names_of(records)
@@ -149,22 +150,23 @@ def class_recall(records: Records) -> Figure:
     figure, ax = plt.subplots(figsize=(WIDTH, high))
     for row, (label, runs) in enumerate(by_label(records).items()):
         y = np.arange(len(order)) + (row - (len(names) - 1) / 2) * pitch
+        sound = [100 * pd.DataFrame(record.class_recall) for record in runs if not record.failure]
         # One row per seed, one column per class. The test set may have no image of a class.
-        recall = (
-            100 * pd.DataFrame([r.class_recall[-1] for r in runs if not r.failure], columns=range(len(order)))[order]
-        )
-        ax.hlines(y, 0, recall.mean(), color=color(label), lw=1.2)
-        ax.plot(recall.mean(), y, "o", color=color(label), ms=5, clip_on=False, zorder=3)
-        ax.plot(recall.to_numpy().ravel(), np.tile(y, len(recall)), **SEED, clip_on=False, zorder=4)
+        last = pd.DataFrame([recall_TC.iloc[-1] for recall_TC in sound], columns=order)
+        best = pd.DataFrame([recall_TC.max() for recall_TC in sound], columns=order).mean()
+        ax.hlines(y, last.mean(), best, color=color(label), lw=1.2)
+        ax.plot(last.mean(), y, "o", color=color(label), ms=5, clip_on=False, zorder=4)
+        ax.plot(best, y, "o", color=color(label), mfc="white", ms=5, clip_on=False, zorder=3)
+        ax.plot(last.to_numpy().ravel(), np.tile(y, len(last)), **SEED, clip_on=False, zorder=5)
     for border in np.arange(1, len(order)) - 0.5:
         ax.axhline(border, color="0.85", lw=0.8)
     class_names = shortened([first.classes[c] for c in order], 30)
     ax.set_yticks(range(len(order)), class_names, fontsize=min(8.5, 60 * (high - 1.3) / len(order)))
     ax.tick_params(axis="y", length=0)
     ordered = "in the order of the stream" + (", largest first" if by_size else "") if shared else ""
-    ax.set(xlabel="recall at the end of the stream [%]", ylabel=f"classes {ordered}".strip(), xlim=(0, 102))
+    ax.set(xlabel="recall [%]", ylabel=f"classes {ordered}".strip(), xlim=(0, 102))
     ax.set_ylim(len(order) - 0.5, -0.5)
     ax.set_title(plain(first.config.dataset_name))
     handles = [plt.Line2D([], [], color=color(label), marker="o") for label in names]
-    legend(figure, handles, list(names.values()))
+    legend(figure, handles, list(names.values()), "filled: at the end of the stream, open: at its best")
     return figure
