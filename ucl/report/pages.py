@@ -34,7 +34,7 @@ def in_full(records: pd.DataFrame, measured: pd.DataFrame, times: pd.DataFrame) 
     groups = [comparisons.estimates(records, group).assign(table=name) for name, group in comparisons.GROUPS.items()]
     return {
         "comparisons": pd.concat(groups),
-        "coverage": results.coverage(results.means(measured)),
+        "coverage": results.coverage(measured),
         "effects": results.effects(records),
         "hypotheses": hypotheses.judged(measured),
         "leaderboard": leaderboard.gaps(records, times),

@@ -19,6 +19,7 @@ from ucl.evidence.run_measures import SETTINGS, Runs, of_one_version
 from ucl.evidence.table_formats import estimate_text, mean_and_std, signed, with_interval
 from ucl.evidence.tables import verdict
 from ucl.records import MEASURES, failures
+from ucl.records.runs import without_failures
 from ucl.report.comparisons import BI, CBR, EN, ER, GROUPNORM, exploratory_note
 
 _METHODS: list[dict[str, Any]] = [
@@ -63,8 +64,10 @@ def effects(records: pd.DataFrame) -> pd.DataFrame:
     runs, parts = Runs(records), []
     for comparator, stream, setting, score in itertools.product(("CBR", "ER"), paper.streams(), SETTINGS, PAPER_SCORES):
         config = Config(score=score, **SETTINGS[setting])
-        without_score = config.replace(**WITHOUT_SCORE[comparator].fields)
-        sides = runs.of(config, {stream: None}), runs.of(without_score, {stream: None})
+        scored = runs.of(config, {stream: None})
+        if scored.empty:
+            continue
+        sides = scored, runs.of(config.replace(**WITHOUT_SCORE[comparator].fields), {stream: None})
         pairs, together = differences(*sides), differences(*sides, ["A"], [*PAIR, "processor"])
         facts = {"same_processor": len(together), "exploratory": n_exploratory(pairs)}
         parts.append(pairs.assign(label=f"{score} bottom", setting=setting, comparator=comparator, **facts))
@@ -114,17 +117,20 @@ def facts(records: pd.DataFrame, cells: pd.DataFrame, differences: pd.DataFrame)
     return pd.DataFrame(rows.items(), columns=["fact", "value"])
 
 
-def coverage(measured: pd.DataFrame) -> pd.DataFrame:
-    """The number of runs of each cell of the paper's Tables 1 to 3; `measured`: see `means`.
+def coverage(records: pd.DataFrame) -> pd.DataFrame:
+    """The number of runs of each cell of the paper's Tables 1 to 3.
 
     Returns:
         One row per cell, 156 rows: columns table, dataset, memory_size, method, selection ("" for a baseline), and the
         number of runs with each of `SETTINGS`, <NA> if it cannot change a result (`refresh` without a score).
     """
+    counting = Runs(records)
+    runs = {
+        (config.dataset, config.memory_size, config.label, setting): len(without_failures(counting.rows(config)))
+        for setting, config in _cells()
+    }
+    counts = pd.Series(runs).unstack()[[*SETTINGS]].astype("Int64")
     cells = paper.published()[["table", *paper.CELL[:4]]].drop_duplicates(ignore_index=True)
-    possible = [(config.dataset, config.memory_size, config.label, setting) for setting, config in _cells()]
-    runs = measured.set_index(["dataset", "memory_size", "method", "setting"])["n"].reindex(possible, fill_value=0)
-    counts = runs.unstack()[[*SETTINGS]].astype("Int64")
     cells["label"] = (cells["method"] + " " + cells["selection"]).str.strip()
     return cells.join(counts, on=["dataset", "memory_size", "label"]).drop(columns="label")
 
