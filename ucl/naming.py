@@ -19,7 +19,7 @@ PUBLISHED_CODE: dict[str, Any] = dict(
     long_tailed_test=True,
 )
 """The choices of the reference implementation where the paper says nothing, or something else (averaging,
-class_balancing, reservoir_index): `config.replace(**PUBLISHED_CODE)`.
+class_balancing, reservoir_index): `config.replace(**ucl.paper.PUBLISHED_CODE)`.
 
 Further properties of that implementation are not reproduced:
 

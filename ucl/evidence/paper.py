@@ -1,4 +1,4 @@
-"""The paper's numbers, settings and grids of runs: Serra, Werner & Buettner, TMLR 2025."""
+"""The paper's numbers and grids of runs: Serra, Werner & Buettner, TMLR 2025."""
 
 from __future__ import annotations
 
