@@ -18,8 +18,8 @@ from own_objects import Counting, Fifo, Growing, Smoothed, growing
 import ucl
 from ucl import Config, RecordStore, checkpoints
 from ucl.buffers import Buffer, UncertaintyBuffer
-from ucl.buffers.selection import bottom_k
-from ucl.catalogue import METHODS
+from ucl.buffers.selection import bottom_k, top_k
+from ucl.catalogue import METHODS, POLICIES
 from ucl.checkpoints import Checkpoint
 from ucl.evaluation import Evaluation
 from ucl.evidence.paper import PUBLISHED_CODE
@@ -295,6 +295,14 @@ class Notes(ucl.methods.ExperienceReplay):
         buffer.n_updates = getattr(buffer, "n_updates", 0) + 1
 
 
+class Turns(ucl.methods.ExperienceReplay):
+    """It replaces the selection of the memory."""
+
+    def update(self, model, batch, buffer):
+        super().update(model, batch, buffer)
+        buffer.selection = top_k
+
+
 def counted(logits_PNC):
     """A function with an attribute."""
     counted.calls += 1
@@ -327,6 +335,10 @@ HIDDEN = {
     "array": (dict(population=f"{__name__}:Array"), "state_dict"),
     "attribute of a method": (dict(method=f"{__name__}:Rolls"), "Rolls.augment"),
     "attribute of the package's memory": (dict(method=f"{__name__}:Notes"), "ReservoirBuffer.n_updates"),
+    "selection of the package's memory": (
+        dict(method=f"{__name__}:Turns", population="uncertainty", score="EN"),
+        "UncertaintyBuffer.selection",
+    ),
     "attribute of a function": (dict(score=f"{__name__}:counted"), "score function"),
     "score": (dict(score=f"{__name__}:tracked"), "score method"),
     "score with arguments": (dict(score=f"{__name__}:powered(power=3)"), "score Powered"),
@@ -341,6 +353,13 @@ def test_a_run_with_hidden_state_starts_again_and_says_so_once(base, variant, tm
         whole = run(config, checkpoint=path)
     assert [name in str(warning.message) for warning in reported] == [True] and not path.exists()
     assert run(config).results == whole.results
+
+
+@pytest.mark.parametrize("population", POLICIES)
+@pytest.mark.filterwarnings("error")
+def test_each_memory_of_the_package_keeps_all_its_state(base, population, tmp_path):
+    run(base.replace(**LIGHT | dict(population=population, memory_size=6)), checkpoint=tmp_path / "checkpoint.pt")
+    assert (tmp_path / "checkpoint.pt").exists()
 
 
 # What a checkpoint is

@@ -416,18 +416,22 @@ def test_classes_have_the_order_of_the_stream_if_all_runs_share_it():
     records = records_of(["ER"])
     for record in records:
         record.class_order = [5, 3, 1, 0, 2, 4]
-        record.class_recall[-1, 4] = NAN  # the test set has no image of this class
+        record.class_recall[0, 2:] = NAN  # Most classes come later.
+        record.class_recall[:, 4] = NAN  # The test set has no image of this class.
         record.config = record.config.replace(class_order="size")
 
     def shown():
         ax = plots.class_recall(records).axes[0]
-        return [label.get_text()[-1] for label in ax.get_yticklabels()], ax.get_ylabel(), points(ax, "ER")[0][:, 0]
+        last, best = (where[:, 0] for where in points(ax, "ER")[:2])
+        highest = [100 * pd.DataFrame(r.class_recall).max()[r.class_order] for r in records]
+        return [label.get_text()[-1] for label in ax.get_yticklabels()], ax.get_ylabel(), last, best, highest
 
-    names, label, recall = shown()
+    names, label, recall, best, highest = shown()
     assert names == [*"531024"] and label == "classes in the order of the stream, largest first"
     np.testing.assert_allclose(recall, np.mean([100 * r.class_recall[-1, r.class_order] for r in records], axis=0))
+    np.testing.assert_allclose(best, np.mean(highest, axis=0))
     records[1].class_order = records[1].class_order[::-1]
-    names, label, recall = shown()
+    names, label, recall, *_ = shown()
     assert names == [*"012345"] and label == "classes"
     np.testing.assert_allclose(recall, np.mean([100 * r.class_recall[-1] for r in records], axis=0))
 

@@ -339,7 +339,10 @@ def test_a_record_prints_its_accuracies():
     record = record_of(Config(dataset="cells", n_tasks=2, memory_size=20, seed=3))
     record.class_recall[-1] = [0.1, 1.0, 0.2, 0.9]
     text = str(record)
-    assert text.startswith(record.name) and "\n  90.0      .\n  25.0   75.0\n" in text
+    assert (
+        text.startswith("cells, n_tasks=2, memory 20, BI bottom, seed 3\n")
+        and "\n  90.0      .\n  25.0   75.0\n" in text
+    )
     assert all(number in text for number in ("50.0 %", "55.0 %", "65.0 %", "10.0 %", "2000.0 ms"))
     assert repr([record]) == f"[{record!r}]" and "50.0 %" in repr(record) and "\n" not in repr(record)
 

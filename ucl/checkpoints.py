@@ -55,6 +55,7 @@ class Checkpoint(Listener):
         self._file = None if file is None else Path(file)
         self._identity, self._stream, self._device = identity, stream, device
         self._parts = {name: part for name, part in parts.items() if part is not None}
+        self._new = {name: dict(vars(part)) for name, part in self._parts.items()}
 
     def after_task(self, task: Task) -> None:
         """Write the checkpoint, unless a user's object has state that it cannot keep: then a warning says so."""
@@ -62,8 +63,8 @@ class Checkpoint(Listener):
             return
         state = {"tasks learnt": task.number + 1, **{name: part.state_dict() for name, part in self._parts.items()}}
         reason, data = "", io.BytesIO()
-        if hidden := _hidden_state(self._parts):
-            advice = "define state_dict and load_state_dict, as ucl.buffers.Buffer describes"
+        if hidden := _hidden_state(self._parts, self._new):
+            advice = "keep it in a class of yours with state_dict and load_state_dict, as ucl.buffers.Buffer describes"
             reason = f"{', '.join(hidden)} is not kept; {advice}"
         try:
             torch.save({"identity": self._identity, "state": state}, data)
@@ -127,15 +128,14 @@ def read(path: Path, identity: dict[str, Any], device: torch.device) -> dict[str
     return None
 
 
-def _hidden_state(parts: Mapping[str, Any]) -> list[str]:
-    """Names of what no `state_dict` returns, such as "Fifo.seen".
+def _hidden_state(parts: Mapping[str, Any], new: Mapping[str, dict[str, Any]]) -> list[str]:
+    """Names of what no `state_dict` returns, such as "Fifo.seen"; `new` has the attributes of the new parts.
 
     A memory or method is resumed if its class defines `state_dict` and `load_state_dict`, or if it has no attributes
-    but those that its base class of this package declares, and keeps. (A user's method may set some on a memory of this
-    package.) A score is resumed if it is a function without attributes or has both methods.
+    but those that its base class of this package declares, and keeps. A user's method may also set some on a memory of
+    this package. A score is resumed if it is a function without attributes or has both methods.
     """
-    users = (parts[name] for name in ("buffer", "method") if name in parts)
-    hidden = [name for part in users for name in _undeclared_attributes(part)]
+    hidden = [name for k in ("buffer", "method") if k in parts for name in _undeclared_attributes(parts[k], new[k])]
     score = getattr(getattr(parts.get("buffer"), "scorer", None), "score", None)
     function = score.func if isinstance(score, partial) else score
     is_plain = inspect.isfunction(function) and vars(function).keys() <= {"__wrapped__"}
@@ -144,14 +144,14 @@ def _hidden_state(parts: Mapping[str, Any]) -> list[str]:
     return [*hidden, f"the state of the score {type(function).__name__}"]
 
 
-def _undeclared_attributes(part: Any) -> list[str]:
-    """The attributes of a memory or a method that a checkpoint would lose."""
+def _undeclared_attributes(part: Any, new: dict[str, Any]) -> list[str]:
+    """The attributes of a memory or a method that a checkpoint would lose; `new` are those that it began with."""
     kind, base = type(part), _package_class(part)
     if all(getattr(kind, name) is not getattr(base, name) for name in _STATE_METHODS):
         return []
     declared = {name for cls in base.__mro__ for name in inspect.get_annotations(cls)}
-    if kind is base:  # A subclass may replace them.
-        declared |= {"scorer", "selection"}
+    if kind is base:
+        declared |= {name for name, value in vars(part).items() if name in new and value is new[name]}
     slots = [name for cls in kind.__mro__ for name in vars(cls).get("__slots__", ())]
     return [f"{kind.__name__}.{name}" for name in (*vars(part), *slots) if name not in declared]
 

@@ -1,4 +1,7 @@
-"""The paper's numbers and grids of runs: Serra, Werner & Buettner, TMLR 2025."""
+"""The paper's numbers and grids of runs: Serra, Werner & Buettner, TMLR 2025.
+
+`PUBLISHED_CODE`, the choices of its reference implementation, is described in `ucl.naming`.
+"""
 
 from __future__ import annotations
 

@@ -168,5 +168,5 @@ def class_recall(records: Records) -> Figure:
     ax.set_ylim(len(order) - 0.5, -0.5)
     ax.set_title(plain(first.config.dataset_name))
     handles = [plt.Line2D([], [], color=color(label), marker="o") for label in names]
-    legend(figure, handles, list(names.values()), "filled: at the end of the stream, open: at its best")
+    legend(figure, handles, list(names.values()), "filled: at the end of the stream, open: the best test")
     return figure
