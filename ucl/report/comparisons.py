@@ -203,8 +203,6 @@ def estimates(records: pd.DataFrame, comparisons: Sequence[Comparison]) -> pd.Da
     runs = Runs(records)
     for comparison in comparisons:
         one = runs.of(comparison.one, comparison.streams, comparison.readings[0], comparison.arithmetics[0])
-        if one.empty:
-            continue
         other = runs.of(comparison.other, comparison.streams, comparison.readings[1], comparison.arithmetics[1])
         pairs = estimable(differences(one, other).dropna())
         if pairs.empty:

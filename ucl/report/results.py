@@ -62,15 +62,14 @@ def effects(records: pd.DataFrame) -> pd.DataFrame:
         pairs are of one kind of processor (same_processor) and of exploratory seeds (exploratory).
     """
     runs, parts = Runs(records), []
-    for comparator, stream, setting, score in itertools.product(("CBR", "ER"), paper.streams(), SETTINGS, PAPER_SCORES):
-        config = Config(score=score, **SETTINGS[setting])
-        scored = runs.of(config, {stream: None})
-        if scored.empty:
-            continue
-        sides = scored, runs.of(config.replace(**WITHOUT_SCORE[comparator].fields), {stream: None})
-        pairs, together = differences(*sides), differences(*sides, ["A"], [*PAIR, "processor"])
-        facts = {"same_processor": len(together), "exploratory": n_exploratory(pairs)}
-        parts.append(pairs.assign(label=f"{score} bottom", setting=setting, comparator=comparator, **facts))
+    for comparator, stream, setting in itertools.product(("CBR", "ER"), paper.streams(), SETTINGS):
+        settings = Config(**SETTINGS[setting])
+        without_score = runs.of(settings.replace(**WITHOUT_SCORE[comparator].fields), {stream: None})
+        for score in PAPER_SCORES:
+            sides = runs.of(settings.replace(score=score), {stream: None}), without_score
+            pairs, together = differences(*sides), differences(*sides, ["A"], [*PAIR, "processor"])
+            facts = {"same_processor": len(together), "exploratory": n_exploratory(pairs)}
+            parts.append(pairs.assign(label=f"{score} bottom", setting=setting, comparator=comparator, **facts))
     cell = ["dataset", "memory_size", "label", "setting", "comparator"]
     table = effects_by(pd.concat(parts), [*cell, "same_processor", "exploratory"])
     table["published"] = [
