@@ -1,5 +1,7 @@
 """Made-up records: two tasks, with chosen measures, on chosen images and machines."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from ucl import Record
@@ -37,6 +39,13 @@ def record_with(config, a=0.5, f=0.3, readings=None, **facts):
         for name, values in (readings or {}).items()
     }
     return record_of(config, matrix(a, f), class_recall=np.full((2, 2), a), readings=tested, **facts)
+
+
+def diverged(record, after=0):
+    """The same run with a network that diverged in a task, by default the first."""
+    accuracy, recall = record.accuracy.copy(), record.class_recall.copy()
+    accuracy[after:] = recall[after:] = np.nan
+    return replace(record, accuracy=accuracy, class_recall=recall, diverged_after=after)
 
 
 def frame(*records):

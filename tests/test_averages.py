@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from conftest import refused
-from made_up import frame, two_tasks
+from made_up import diverged, frame, two_tasks
 
 import ucl
 from ucl import Config
@@ -14,15 +14,6 @@ from ucl import Config
 BI = Config(dataset="bloodcell", memory_size=40)
 RETAINED, BEST = [0.2, 0.35, 0.3], [0.9, 0.8, 0.95]
 THREE = [two_tasks(BI.replace(seed=s), kept, best) for s, (kept, best) in enumerate(zip(RETAINED, BEST, strict=True))]
-
-
-def failed(record, diverged_after=None):
-    """The same run with a network that diverged or collapsed."""
-    accuracy, recall = record.accuracy.copy(), np.zeros((2, 2))
-    recall[:, 0], recall[0, 1] = 1, np.nan  # always the class of the first task
-    if diverged_after is not None:
-        accuracy[diverged_after:] = recall[diverged_after:] = np.nan
-    return replace(record, accuracy=accuracy, class_recall=recall, diverged_after=diverged_after)
 
 
 def test_means_and_sample_deviations_are_numpys():
@@ -76,10 +67,11 @@ def test_joined_tables_are_averaged_like_one():
 
 
 def test_failed_runs_are_counted_and_left_out():
-    (row,) = ucl.results(frame(*THREE[:2], failed(THREE[2], diverged_after=0)), measures=["A"]).to_dict("records")
+    (row,) = ucl.results(frame(*THREE[:2], diverged(THREE[2])), measures=["A"]).to_dict("records")
     assert (row["n"], row["left_out"]) == (2, "1 diverged")
     assert row["A"] == pytest.approx(50 * (np.mean(RETAINED[:2]) + 0.75))
-    (row,) = ucl.results(frame(failed(THREE[0], 0), failed(THREE[1], 1), failed(THREE[2]))).to_dict("records")
+    collapsed = replace(THREE[2], class_recall=np.array([[1, np.nan], [1, 0]]))  # always the class of the first task
+    (row,) = ucl.results(frame(diverged(THREE[0]), diverged(THREE[1], 1), collapsed)).to_dict("records")
     assert (row["n"], row["left_out"]) == (0, "2 diverged, 1 collapsed") and np.isnan(row["A"])
     assert "left_out" not in ucl.results(frame(*THREE))
 

@@ -5,7 +5,7 @@ import re
 import pandas as pd
 import pytest
 from conftest import assert_refused, files
-from made_up import frame
+from made_up import diverged, frame
 from test_plots import record_of, records_of
 
 import ucl
@@ -18,9 +18,7 @@ from ucl.cli.printing import mixed_machines
 def store(tmp_path_factory):
     """Six methods at two seeds, one of them diverged."""
     folder = tmp_path_factory.mktemp("stored") / "runs"
-    broken = record_of("ER", 2)
-    broken.accuracy[:], broken.class_recall[:], broken.diverged_after = float("nan"), float("nan"), 0
-    for record in [*records_of(), broken]:
+    for record in [*records_of(), diverged(record_of("ER", 2))]:
         RecordStore(folder).save(record)
     return folder
 
@@ -93,8 +91,7 @@ def test_times_of_several_machines_and_of_runs_with_other_tests_are_pointed_out(
         notes = mixed_machines(frame(*runs), by)
         assert len(notes) == len(several) and all(f"--by {name}" in note for name, note in zip(several, notes))
     assert mixed_machines(frame(*runs[:1]), []) == []
-    runs = [record_of("ER", seed) for seed in range(2)]
-    runs[0].config = runs[0].config.replace(readings=True)
+    runs = [record_of("ER", 0, readings=True), record_of("ER", 1)]
     assert "--by readings" in " ".join(mixed_machines(frame(*runs), [], ["seconds"]))
     assert mixed_machines(frame(*runs), ["readings"], ["seconds"]) == []
     assert mixed_machines(frame(*runs), [], ["seconds_per_batch"]) == []

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from conftest import refused
-from made_up import frame, two_tasks
+from made_up import diverged, frame, two_tasks
 from scipy import stats
 
 import ucl
@@ -57,8 +57,7 @@ def test_pairs_without_the_measure_do_not_count():
 
 
 def test_runs_without_a_partner_and_failed_runs_are_counted():
-    broken = two_tasks(ER.replace(seed=3))
-    broken.accuracy[:], broken.diverged_after = np.nan, 0
+    broken = diverged(two_tasks(ER.replace(seed=3)))
     table = ucl.compare(pd.concat([RUNS, frame(broken)], ignore_index=True), "score=BI", "label=ER")
     assert set(table["left_out"]) == {"1 of BI bottom without a partner, 1 diverged of ER, 1 of ER without a partner"}
     assert set(table["n"]) == {3}
@@ -66,8 +65,7 @@ def test_runs_without_a_partner_and_failed_runs_are_counted():
 
 def test_a_method_without_a_memory_is_paired_with_each_memory_size_and_its_runs_count_once():
     finetune = BI.replace(method="finetune", memory_size=None)
-    broken = two_tasks(finetune.replace(seed=3))
-    broken.accuracy[:], broken.diverged_after = np.nan, 0
+    broken = diverged(two_tasks(finetune.replace(seed=3)))
     both = [*of(ER, {0: 0.3, 1: 0.4, 2: 0.5}), *of(ER.replace(memory_size=160), {0: 0.5, 1: 0.7})]
     runs = frame(*of(finetune, {0: 0.0, 1: 0.1, 9: 0.3}), broken, *both)
     table = ucl.compare(runs, "label=Finetune", "label=ER", ["A"])

@@ -1,9 +1,5 @@
 """Pictures by name: what they draw, in which order and colours, and what they refuse."""
 
-import matplotlib
-
-matplotlib.use("Agg")
-
 import re
 import shlex
 from dataclasses import replace
@@ -11,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from made_up import frame
+from made_up import diverged, frame
 from matplotlib.colors import to_rgb
 from matplotlib.text import Text
-from test_plots import ORDERED, assert_readable, diverged, of_memory, record_of, records_of, words_in
+from test_plots import ORDERED, assert_readable, record_of, records_of, words_in
 
 import ucl
 from ucl import InputError, plots
@@ -101,7 +97,7 @@ def test_the_means_of_the_differences_are_where_compare_puts_them():
 def test_the_interval_over_several_streams_is_the_wider_one():
     """Differences that are equal on two streams: with the seed as cluster, the second stream adds nothing."""
     records = records_of(("CBR", "ER"), seeds=(0, 1, 2))
-    runs = frame(*records, *(of_memory(replace(record), 20) for record in records))
+    runs = frame(*records, *records_of(("CBR", "ER"), seeds=(0, 1, 2), memory_size=20))
     row = ucl.compare(runs, "label=ER", "label=CBR", "A").iloc[-1]
     ax = ucl.plot(runs, "differences", "label=CBR").axes[0]
     *_, bar = (line.get_xdata() for line in ax.lines if line.get_color() == plots.color("ER") and line.get_lw() == 1.4)
@@ -123,18 +119,17 @@ def test_versions_of_a_user_object_are_not_one_row():
 
 
 def test_a_row_without_forgetting_has_its_name():
-    records = records_of(("CBR", "ER", "BI bottom"))
+    records = records_of(("CBR", "ER", "BI bottom"), evaluate_tasks="current")
     for record in records:
         record.accuracy[1, 0] = np.nan
-        record.config = record.config.replace(evaluate_tasks="current")
     assert {"ER, n=2", "BI bottom, n=2"} <= words_in(ucl.plot(frame(*records), "differences", "label=CBR"))
 
 
 def test_differences_leave_out_streams_without_a_pair_and_a_mean_over_one_stream():
     """Streams with one pair do not count in the mean over all streams, as the variance of a single pair is unknown."""
     records = records_of(("CBR", "ER"))
-    records += [of_memory(record, 20) for record in (record_of("CBR"), record_of("ER"))]
-    records += [of_memory(record, 30) for record in (record_of("CBR"), diverged(record_of("ER")))]
+    records += records_of(("CBR", "ER"), seeds=[0], memory_size=20)
+    records += [record_of("CBR", memory_size=30), diverged(record_of("ER", memory_size=30))]
     figure = ucl.plot(frame(*records), "differences", "label=CBR")
     text = "\n".join(words_in(figure))
     assert "memory 20" in text and "memory 50" in text
@@ -142,23 +137,19 @@ def test_differences_leave_out_streams_without_a_pair_and_a_mean_over_one_stream
 
 
 def test_a_method_with_several_settings_is_a_row_each():
-    slow = [record_of("ER", seed) for seed in (0, 1)]
-    for record in slow:
-        record.config = record.config.replace(lr=0.01)
-    text = words_in(ucl.plot(frame(*records_of(), *slow), "differences", "label=CBR"))
+    runs = frame(*records_of(), *records_of(["ER"], lr=0.01))
+    text = words_in(ucl.plot(runs, "differences", "label=CBR"))
     assert "ER, n=2" in text and "ER, lr=0.01, n=2" in text
 
 
 def test_long_names_of_streams_and_methods_leave_room_for_the_differences():
     """The name of a stream has all fields that differ from the defaults."""
-    records = []
-    for size in (20, 40):
-        for record in records_of(("CBR", "ER"), seeds=(0, 1, 2), dataset="path/to/a long name of a folder"):
-            long = dict(
-                class_order="size", balanced_accuracy=True, memory_size=size, lr=0.01, scoring_batchnorm="train"
-            )
-            record.config = record.config.replace(**long)
-            records.append(record)
+    long = dict(dataset="path/to/a long name of a folder", class_order="size", balanced_accuracy=True, lr=0.01)
+    records = [
+        record
+        for size in (20, 40)
+        for record in records_of(("CBR", "ER"), (0, 1, 2), memory_size=size, scoring_batchnorm="train", **long)
+    ]
     figure = ucl.plot(frame(*records), "differences", "label=CBR")
     assert_readable(figure)
     assert min(ax.get_window_extent().width / figure.dpi for ax in figure.axes) > 1.3  # inches
@@ -178,9 +169,7 @@ def test_long_names_of_streams_and_methods_leave_room_for_the_differences():
     ],
 )
 def test_runs_that_cannot_share_a_picture_are_refused_with_conditions_that_work_in_a_shell(shared, change):
-    records, (field,) = records_of(("ER", "BI bottom"), (0, 1, 2), n_tasks=5), change
-    for record in records:
-        record.config = record.config.replace(**shared)
+    records, (field,) = records_of(("ER", "BI bottom"), (0, 1, 2), n_tasks=5, **shared), change
     if field == "fingerprint":
         records[-2].data |= change
     else:
@@ -201,8 +190,7 @@ def test_runs_without_a_memory_are_not_called_unmeasured():
 
 def test_a_balanced_accuracy_is_named_above_its_matrix():
     """It is the mean recall of the classes, not the mean of the last row."""
-    record = record_of("ER")
-    record.config = record.config.replace(balanced_accuracy=True)
+    record = record_of("ER", balanced_accuracy=True)
     a, f = 100 * np.mean(record.class_recall[-1]), 100 * record.last_forgetting
     title = ucl.plot(frame(record), "tasks").axes[0].get_title()
     assert title == f"ER\nA {a:.1f} % (balanced),\nF {f:.1f} %"
@@ -229,8 +217,7 @@ USER_SCORE = "my_uncertainty_scores_for_lesions:spread_of_top_probability_over_v
 
 @pytest.mark.parametrize("picture", ["tasks", "accuracy", "forgetting", "classes", "memory"])
 def test_the_long_name_of_a_user_score_leaves_room_for_the_axes(picture):
-    records = [replace(r, config=r.config.replace(score=USER_SCORE)) for r in records_of(["BI bottom"], (0, 1, 2))]
-    figure = ucl.plot([*records, *records_of(["ER"], (0, 1, 2))], picture)
+    figure = ucl.plot(records_of([f"{USER_SCORE} bottom", "ER"], (0, 1, 2)), picture)
     assert_readable(figure)
     if picture != "tasks":  # whose matrices are small
         assert min(ax.get_position().width * figure.get_figwidth() for ax in figure.axes) > 1  # inches

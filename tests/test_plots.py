@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_up import frame
+from made_up import diverged, frame
 
 matplotlib.use("Agg")
 
@@ -49,15 +49,15 @@ def unchanged_settings():
     assert dict(matplotlib.rcParams) == before
 
 
-def record_of(label, seed=0, n_tasks=3, dataset="digits", accuracy=None):
-    """A record like that of a run with two classes per task."""
+def record_of(label, seed=0, n_tasks=3, dataset="digits", accuracy=None, **changed):
+    """A record like that of a run with two classes per task; `changed` are further fields of `Config`."""
     name, _, selection = label.partition(" ")
     fields = WITHOUT_SCORE[label].fields if label in WITHOUT_SCORE else dict(score=name, selection=selection)
     draw = np.random.default_rng([seed, *label.encode()])
     drawn = np.where(np.tri(n_tasks, dtype=bool), draw.uniform(0.05, 1, (n_tasks, n_tasks)), NAN)
     n_classes = 2 * n_tasks
     return made_up.record_of(
-        Config(dataset=dataset, n_tasks=n_tasks, seed=seed, **fields),
+        Config(dataset=dataset, n_tasks=n_tasks, seed=seed, **fields, **changed),
         drawn if accuracy is None else np.array(accuracy),
         class_recall=draw.uniform(0, 1, (n_tasks, n_classes)),
         classes=[f"class {c}" for c in range(n_classes)],
@@ -76,16 +76,14 @@ def records_of(labels=tuple(ORDERED), seeds=(0, 1), **facts):
     return [record_of(label, seed, **facts) for seed in seeds for label in labels]
 
 
+CIFAR10 = dict(dataset="cifar10", n_tasks=5, memory_size=500)
+"""A stream of the paper."""
+
+
 @cache
 def gains(refresh):
-    """How much less each score forgets than ER, on a stream of the paper."""
-    return reductions(frame(*on_cifar10(records_of(["ER", *ALL_LABELS[4:]]), refresh=refresh)))
-
-
-def on_cifar10(records, **fields):
-    """The records as if they were of a stream of the paper."""
-    stream = dict(dataset="cifar10", n_tasks=5, memory_size=500)
-    return [replace(record, config=record.config.replace(**stream, **fields)) for record in records]
+    """How much less each score forgets than ER."""
+    return reductions(frame(*records_of(["ER", *ALL_LABELS[4:]], refresh=refresh, **CIFAR10)))
 
 
 def stream_of(names, n_tasks):
@@ -284,15 +282,8 @@ def test_a_class_name_with_dollar_signs_is_not_a_formula(name):
 # What is drawn: each figure against the same numbers computed from the records
 
 
-def diverged(record):
-    """The same run with a network that diverged in the second task."""
-    accuracy, recall = record.accuracy.copy(), record.class_recall.copy()
-    accuracy[1:] = recall[1:] = NAN
-    return replace(record, accuracy=accuracy, class_recall=recall, diverged_after=1)
-
-
 SOUND = records_of(seeds=(0, 1, 2))[::-1]  # not in the order of the figures
-RECORDS = [*SOUND, *map(diverged, records_of(["ER", "BI top"], seeds=[3]))]
+RECORDS = [*SOUND, *(diverged(record, 1) for record in records_of(["ER", "BI top"], seeds=[3]))]
 
 
 def forgetting(a):
@@ -413,12 +404,11 @@ def test_bands_are_sample_deviations_and_dots_are_seeds():
 
 
 def test_classes_have_the_order_of_the_stream_if_all_runs_share_it():
-    records = records_of(["ER"])
+    records = records_of(["ER"], class_order="size")
     for record in records:
         record.class_order = [5, 3, 1, 0, 2, 4]
         record.class_recall[0, 2:] = NAN  # Most classes come later.
         record.class_recall[:, 4] = NAN  # The test set has no image of this class.
-        record.config = record.config.replace(class_order="size")
 
     def shown():
         ax = plots.class_recall(records).axes[0]
@@ -542,22 +532,15 @@ def test_memories_are_the_images_in_rows_of_the_same_names():
 # The paper's figures
 
 
-def of_memory(record, size):
-    return replace(record, config=record.config.replace(memory_size=size))
-
-
-def refreshed(record, refresh):
-    return replace(record, config=record.config.replace(refresh=refresh))
-
-
 @pytest.mark.parametrize("nothing", [0.5, 0.6])  # F of ER is 0, or -10 %
 def test_improvement_leaves_out_failures_and_seeds_at_which_experience_replay_forgets_nothing(nothing):
     better = [[0.9, NAN, NAN], [0.5, 0.8, NAN], [0.6, 0.5, 1.0]]  # F = 30 %; ER has 60 %
     er = [[0.5, NAN, NAN], [0.5, 0.5, NAN], [nothing, nothing, 1.0]]
-    records = [record_of("ER", seed, accuracy=a) for seed, a in enumerate((HAND_MADE, er))]
-    records += [record_of("BI bottom", seed, accuracy=better) for seed in (0, 1)] + [record_of("BI top", 2)]  # no ER
-    records += [diverged(record_of("EN top"))]
-    (row,) = reductions(frame(*on_cifar10(records))).to_dict("records")
+    records = [record_of("ER", seed, accuracy=a, **CIFAR10) for seed, a in enumerate((HAND_MADE, er))]
+    records += [record_of("BI bottom", seed, accuracy=better, **CIFAR10) for seed in (0, 1)]
+    records += [record_of("BI top", 2, **CIFAR10)]  # ER has no such seed
+    records += [diverged(record_of("EN top", **CIFAR10))]
+    (row,) = reductions(frame(*records)).to_dict("records")
     assert (row["label"], row["setting"], row["seed"]) == ("BI bottom", "everything rescored", 0)
     assert (row["F"], row["F_er"], row["reduction"]) == pytest.approx((30, 60, 50))
 
@@ -574,7 +557,7 @@ def test_figure_1_has_the_papers_bars_next_to_those_of_the_runs():
 @pytest.mark.parametrize("exact, fewer, chosen", [(1, 2, 2.0), (2, 2, 1.0), (2, 1, 1.0), (0, 1, 2.0)])
 def test_the_setting_with_more_runs_is_drawn_and_baselines_stay(exact, fewer, chosen):
     records = [record_of("BI bottom", seed) for seed in range(exact)]
-    records += [refreshed(record_of("BI bottom", seed), 2) for seed in range(fewer)]
+    records += [record_of("BI bottom", seed, refresh=2) for seed in range(fewer)]
     again = [replace(record, date="2025-04-01") for record in records[:1]] * 2  # A run counts once.
     left = plots.paper.most_measured(frame(record_of("ER"), *records, *again))
     assert list(left["label"]) == ["ER"] + ["BI bottom"] * max(exact, fewer)
@@ -583,7 +566,7 @@ def test_the_setting_with_more_runs_is_drawn_and_baselines_stay(exact, fewer, ch
 
 def test_task_accuracy_has_a_panel_per_data_set_and_memory_size_with_the_means_over_sound_runs():
     low = np.array(HAND_MADE) / 5
-    records = [of_memory(record_of("ER", accuracy=HAND_MADE), size) for size in (50, 20)]
+    records = [record_of("ER", accuracy=HAND_MADE, memory_size=size) for size in (50, 20)]
     records += [record_of("Finetune", dataset="bloodcell", accuracy=low), *records_of(["Finetune"])]  # in each panel
     records += [diverged(record_of("ER", 1))]
     figure = plots.paper.task_accuracy(frame(*records))
