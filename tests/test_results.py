@@ -182,14 +182,14 @@ def test_the_facts_count_records_devices_and_pairs():
 # Comparisons of made-up records
 
 
-def changed_by(changes, seeds, readings=False, **fields):
-    """Pairs of runs of ER and of another experiment on BloodCell, whose F differs by some changes."""
-    base = Config(dataset="bloodcell", memory_size=40, readings=readings)
+def changed_by(changes, seeds, reading="", **fields):
+    """Pairs of runs of ER and of another experiment on BloodCell, whose F, or that of a reading, has some changes."""
+    base = Config(dataset="bloodcell", memory_size=40)
     records = []
     for seed, change in zip(seeds, changes, strict=True):
-        values = {"training": (0.5, 0.4), "displaced": (0.5, 0.4 + change)} if readings else None
-        records.append(record_with(base.replace(seed=seed, population="reservoir"), f=0.4, readings=values))
-        records.append(record_with(base.replace(seed=seed, **fields), f=0.4 + change, readings=values))
+        for method, f in (dict(population="reservoir"), 0.4), (fields, 0.4 + change):
+            measured = {"readings": {reading: (0.5, f)}} if reading else {"f": f}
+            records.append(record_with(base.replace(seed=seed, **method), **measured))
     return records
 
 
@@ -202,10 +202,10 @@ def test_only_planned_seeds_are_judged_against_the_paper():
     assert (row["mean"], row["published"]) == (pytest.approx(-30), pytest.approx(-31.3, abs=0.05))
 
 
-def test_readings_of_the_same_networks_are_compared():
-    records = changed_by([-0.2, -0.21, -0.19], [10, 11, 12], readings=True, population="class-balanced")
+def test_a_comparison_is_of_its_reading_and_seeds():
+    records = changed_by([-0.2, -0.21, -0.19], [10, 11, 12], "displaced", population="class-balanced")
     streams = {("bloodcell", 40): range(10, 12), ("cifar10", 500): None}
-    table = estimates(frame(*records), [Comparison("moved", ER, ER, streams, ("displaced", "training"))])
+    table = estimates(frame(*records), [Comparison("CBR minus ER", CBR, ER, streams, "displaced")])
     row = one_row(table, metric="F")
     assert (row["n"], row["streams"], row["verdict"]) == (2, "bloodcell 40", "")
     assert row["mean"] == pytest.approx(-20.5) and np.isnan(row["published"])

@@ -28,7 +28,8 @@ class Comparison:
         name: of the difference, for tables.
         one, other: the experiments. Their data set, memory size and seed do not matter.
         streams: the streams, each with its seeds.
-        readings, arithmetics: of each experiment, see `ucl.evidence.run_measures.Runs.of`.
+        reading: of both experiments, see `ucl.evidence.run_measures.Runs.of`.
+        arithmetics: of each experiment, see there.
         in_paper: whether the paper has both experiments.
     """
 
@@ -36,7 +37,7 @@ class Comparison:
     one: Config
     other: Config
     streams: Seeds
-    readings: tuple[str, str] = ("running", "running")
+    reading: str = "running"
     arithmetics: tuple[str, str] = ("", "")
     in_paper: bool = False
 
@@ -60,7 +61,7 @@ FINDING = [
         for stream, seeds in _ON_PUBLISHED.items()
         for comparison in (
             Comparison("BI, published settings, minus ER", BI_PUBLISHED, ER, {stream: seeds}, in_paper=True),
-            Comparison("the same networks, `training`", BI_PUBLISHED, ER, {stream: seeds}, ("training", "training")),
+            Comparison("the same networks, `training`", BI_PUBLISHED, ER, {stream: seeds}, "training"),
         )
     ),
     Comparison("BI minus ER, everything rescored", BI, ER, BLOODCELL, in_paper=True),
@@ -70,9 +71,7 @@ FINDING = [
         for comparison in (
             Comparison("uniform, published settings, minus ER", UNIFORM_PUBLISHED, ER, stream),
             Comparison("BI minus uniform, both published settings", BI_PUBLISHED, UNIFORM_PUBLISHED, stream),
-            Comparison(
-                "BI minus uniform, `training`", BI_PUBLISHED, UNIFORM_PUBLISHED, stream, ("training", "training")
-            ),
+            Comparison("BI minus uniform, `training`", BI_PUBLISHED, UNIFORM_PUBLISHED, stream, "training"),
         )
     ),
     Comparison(
@@ -85,7 +84,7 @@ FINDING = [
 """The comparisons behind the finding, planned by the protocol or exploratory."""
 
 UNDER_ONE_READING = [
-    Comparison(f"BI minus {naming.name_of(other)}, `{reading}`", BI_PUBLISHED, other, _ON_PUBLISHED, (reading, reading))
+    Comparison(f"BI minus {naming.name_of(other)}, `{reading}`", BI_PUBLISHED, other, _ON_PUBLISHED, reading)
     for reading in ("running", "training", "displaced", "memory", "memory+stream", "views", "balanced")
     for other in (ER, CBR_REDRAW)
 ]
@@ -129,7 +128,7 @@ RANDOM_NUMBERS = [
 """Scores, new random numbers and CBR compared with random numbers that are kept, `refresh=2`."""
 
 SELECTIONS = [
-    Comparison(f"{name} minus {other_name}, both under `{reading}`", one, other, BLOODCELL, (reading, reading))
+    Comparison(f"{name} minus {other_name}, both under `{reading}`", one, other, BLOODCELL, reading)
     for reading in ("training", "displaced", "running")
     for (name, one), (other_name, other) in itertools.combinations(
         {
@@ -202,8 +201,8 @@ def estimates(records: pd.DataFrame, comparisons: Sequence[Comparison]) -> pd.Da
     rows: list[dict[str, Any]] = []
     runs = Runs(records)
     for comparison in comparisons:
-        one = runs.of(comparison.one, comparison.streams, comparison.readings[0], comparison.arithmetics[0])
-        other = runs.of(comparison.other, comparison.streams, comparison.readings[1], comparison.arithmetics[1])
+        one = runs.of(comparison.one, comparison.streams, comparison.reading, comparison.arithmetics[0])
+        other = runs.of(comparison.other, comparison.streams, comparison.reading, comparison.arithmetics[1])
         pairs = estimable(differences(one, other).dropna())
         if pairs.empty:
             continue
