@@ -128,7 +128,8 @@ def memory_over_time(counts: pd.DataFrame, task_ends: Sequence[int]) -> Figure:
     """
     figure, ax = plt.subplots()
     last = counts.index[-1]
-    _legend_of_bands(figure, _bands(ax, counts, (end for end in task_ends if end < last)), counts)
+    bands = _bands(ax, counts, (end for end in task_ends if end < last))
+    legend(figure, bands, shortened([*map(str, counts)]))
     ax.set(xlabel="batches seen (dashed: a task ends)", ylabel="images of each class in memory", xlim=(1, last))
     return figure
 
@@ -152,7 +153,7 @@ def class_shares(counts: Mapping[str, pd.DataFrame], task_ends: Mapping[str, Seq
         xlabel = "batches of the stream\n(dashed: a task ends)"
         ax.set(title=title, xlabel=xlabel, xlim=(0, len(batches)), ylim=(0, 100))
     axes[0, 0].set_ylabel("share of each class [%]")
-    _legend_of_bands(figure, bands, batches)
+    legend(figure, bands, shortened([*map(str, batches)]))
     return figure
 
 
@@ -172,7 +173,3 @@ def _bands(ax: Axes, heights: pd.DataFrame, task_ends: Iterable[int]) -> list[An
     for end in task_ends:
         ax.axvline(end, color="black", gapcolor="white", ls="--", lw=1.5)
     return bands
-
-
-def _legend_of_bands(figure: Figure, bands: Sequence[Any], counts: pd.DataFrame) -> None:
-    legend(figure, bands, shortened([str(name) for name in counts]))
