@@ -8,10 +8,8 @@ from made_up import frame, matrix, one_row, record_of
 from scipy import stats
 
 from ucl import Config, claims, paper
-from ucl.records import as_table
 
 BASELINES = {"ER": dict(population="reservoir"), "CBR": dict(population="class-balanced"), "A-GEM": dict(method="agem")}
-NOTHING = as_table([])
 CIFAR10, BLOOD = ("cifar10", 500), ("bloodcell", 40)
 
 
@@ -40,7 +38,7 @@ def row(table, label, comparator, metric, stream=("all streams", None)):
 
 
 def test_without_records_each_difference_of_the_paper_is_not_shown():
-    table = claims.verdicts(NOTHING)
+    table = claims.verdicts(frame())
     assert set(table["n"]) == {0} and not table["excludes_0"].any()
     assert set(table["verdict"]) == {"not shown", ""}  # The paper prints no retained accuracy.
     counts = claims.counts(table).set_index("claim")

@@ -14,7 +14,6 @@ from ucl.config import unique
 from ucl.evidence import hypotheses, paper
 from ucl.evidence.effects import Interval
 from ucl.evidence.hypotheses import COMPARISONS, MARGINS, MEMORIES, PLANNED, judged, verdict
-from ucl.records import as_table
 
 FIGURES = Path(__file__).resolve().parents[1] / "figures"
 PROTOCOL = (FIGURES / "PROTOCOL.md").read_text(encoding="utf-8")
@@ -160,7 +159,7 @@ def test_the_decisive_experiment_is_judged_over_all_four_streams():
 
 
 def test_without_records_there_is_no_verdict():
-    table = judged(as_table([]))
+    table = judged(frame())
     assert len(table) == len(COMPARISONS) and set(table["verdict"]) == {""} and set(table["n"]) == {0}
 
 

@@ -9,13 +9,10 @@ from made_up import frame, two_tasks
 
 import ucl
 from ucl import Config, paper, tables
-from ucl.records import as_table
 
 METHODS = ("ER", "CBR", "A-GEM", "LC", "MS", "RC", "EN", "RM", "MC", "BI")
 PUBLISHED = paper.published()
-
-
-NOTHING = as_table([])
+NOTHING = frame()
 BI = Config(dataset="bloodcell", memory_size=40)
 THREE = [two_tasks(BI.replace(seed=s), kept, best) for s, kept, best in ((0, 0.2, 0.9), (1, 0.35, 0.8), (2, 0.3, 0.95))]
 
