@@ -326,7 +326,7 @@ DRAWN = {  # a figure, its panel, what is drawn of a method, and the same of a r
         plots.class_recall,
         0,
         lambda ax, label: points(ax, label)[1][:, 0],
-        lambda r: r.class_recall.max(0),
+        lambda r: r.class_recall[:-1].max(0),
     ),
 }
 
@@ -413,7 +413,7 @@ def test_classes_have_the_order_of_the_stream_if_all_runs_share_it():
     def shown():
         ax = plots.class_recall(records).axes[0]
         last, best = (where[:, 0] for where in points(ax, "ER")[:2])
-        highest = [100 * pd.DataFrame(r.class_recall).max()[r.class_order] for r in records]
+        highest = [100 * pd.DataFrame(r.class_recall[:-1]).max()[r.class_order] for r in records]
         return [label.get_text()[-1] for label in ax.get_yticklabels()], ax.get_ylabel(), last, best, highest
 
     names, label, recall, best, highest = shown()

@@ -294,13 +294,13 @@ def test_a_long_tail_of_nothing_is_refused(values):
 @pytest.mark.parametrize(
     ("sizes", "n_tasks", "batch_size", "n_left_out", "reported"),
     [
-        ([100, 50, 19, 19], 4, 10, [0, 0, 9, 9], True),
-        ([20, 19], 2, 6, [2, 1], False),  # exactly a tenth, and less
-        ([20, 20], 2, 10, [0, 0], False),
+        ([100, 50, 19, 19], 4, 10, [0, 0, 9, 9], 2),
+        ([20, 19], 2, 6, [2, 1], 0),  # exactly a tenth, and less
+        ([20, 20], 2, 10, [0, 0], 0),
     ],
 )
-def test_images_left_out_are_logged_above_a_tenth_of_a_task(caplog, sizes, n_tasks, batch_size, n_left_out, reported):
-    caplog.set_level("INFO", "ucl.streams")
+def test_tasks_that_lose_more_than_a_tenth_are_warned_of(caplog, sizes, n_tasks, batch_size, n_left_out, reported):
+    caplog.set_level("WARNING", "ucl.streams")
     data = dataset(sizes, validation_sizes=[1] * len(sizes))
     stream = stream_of(data, n_tasks=n_tasks, class_order="size", batch_size=batch_size)
     assert [task.n_left_out for task in stream] == n_left_out and len(caplog.messages) == reported

@@ -137,8 +137,8 @@ def class_recall(records: Records) -> Figure:
     """Recall of each class, the share of its test images that are predicted correctly, and how far it has fallen.
 
     One group of rows per class, one row per method. Circles are means over the seeds: filled at the end of the stream,
-    open at the best of all tests. Small dots are single seeds at the end. The classes have the order of the stream if
-    all runs share it, otherwise that of their labels.
+    open at the best test before, as in F. Small dots are single seeds at the end. The classes have the order of the
+    stream if all runs share it, otherwise that of their labels.
     """
     records = same_but_for_seed(records)
     first, names = records[0], names_of(records)
@@ -153,7 +153,7 @@ def class_recall(records: Records) -> Figure:
         sound = [100 * pd.DataFrame(record.class_recall) for record in runs if not record.failure]
         # One row per seed, one column per class. The test set may have no image of a class.
         last = pd.DataFrame([recall_TC.iloc[-1] for recall_TC in sound], columns=order)
-        best = pd.DataFrame([recall_TC.max() for recall_TC in sound], columns=order).mean()
+        best = pd.DataFrame([recall_TC.iloc[:-1].max() for recall_TC in sound], columns=order).mean()
         ax.hlines(y, last.mean(), best, color=color(label), lw=1.2)
         ax.plot(last.mean(), y, "o", color=color(label), ms=5, clip_on=False, zorder=4)
         ax.plot(best, y, "o", color=color(label), mfc="white", ms=5, clip_on=False, zorder=3)
@@ -168,5 +168,5 @@ def class_recall(records: Records) -> Figure:
     ax.set_ylim(len(order) - 0.5, -0.5)
     ax.set_title(plain(first.config.dataset_name))
     handles = [plt.Line2D([], [], color=color(label), marker="o") for label in names]
-    legend(figure, handles, list(names.values()), "filled: at the end of the stream, open: the best test")
+    legend(figure, handles, list(names.values()), "filled: at the end, open: the best test before, dots: seeds")
     return figure

@@ -24,10 +24,10 @@ def load_records(store: str | Path) -> pd.DataFrame:
 
     Returns:
         One row per record: its `label` (the method's name in the paper's tables), one column per field of `Config`
-        (empty if the field can't change the run's result), its measures (`Record.measures`), diverged_after (NA if the
-        run did not diverge), collapsed, seconds, seconds_per_batch, device, processor, threads, fingerprint, date, key,
-        the `record` itself, and A and F once more as last_accuracy and last_forgetting, their names in `Record`.
-        Without records it is empty.
+        (empty if the field can't change the run's result), its measures (`Record.measures`; A and F in [0, 1] and
+        [-1, 1], not in per cent), diverged_after (NA if the run did not diverge), collapsed, seconds,
+        seconds_per_batch, device, processor, threads, fingerprint, date, key, the `record` itself, and A and F once
+        more as last_accuracy and last_forgetting, their names in `Record`. Without records it is empty.
 
     Raises:
         InputError: there is no such folder.

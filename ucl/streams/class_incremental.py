@@ -260,11 +260,11 @@ def thinned(indices_of_class: Sequence[np.ndarray], class_order: Sequence[int], 
 
 
 def _log_left_out(tasks: Sequence[Task], dataset: ImageDataset) -> None:
-    """Log the task that loses more than a tenth of its images, and the classes of which no image is learnt."""
-    worst = max(tasks, key=lambda task: task.n_left_out / len(task.host_labels))
-    if worst.n_left_out > 0.1 * len(worst.host_labels):
-        numbers = worst.number + 1, dataset.name, worst.n_left_out, len(worst.host_labels), worst.batch_size
-        _log.info("task %d of %s does not learn %d of its %d images: the last batch of %d is incomplete", *numbers)
+    """Log the tasks that lose more than a tenth of their images, and the classes of which no image is learnt."""
+    for task in tasks:
+        if task.n_left_out > 0.1 * len(task.host_labels):
+            numbers = dataset.name, task.number + 1, task.n_left_out, len(task.host_labels), task.batch_size
+            _log.warning("%s: task %d does not learn %d of its %d images: the last batch of %d is incomplete", *numbers)
     learnt = np.concatenate([task.host_labels[: len(task) * task.batch_size] for task in tasks])
     _warn_of("classes of which no image is learnt", np.bincount(learnt, minlength=dataset.n_classes), dataset)
 

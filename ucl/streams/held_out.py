@@ -16,14 +16,15 @@ from ucl.errors import first_of
 Patients = frozenset[str]
 
 
-def held_out(labels: np.ndarray, patients: np.ndarray | None) -> np.ndarray:
+def held_out(labels: np.ndarray, patients: np.ndarray | None, names: Mapping[int, str]) -> np.ndarray:
     """(N,), True for the images held out for tests; nothing is drawn at random.
 
     Without the names of the images' patients these are an evenly spaced fifth of each class, at least one image;
-    otherwise all images of the patients that `held_out_patients` chooses.
+    otherwise all images of the patients that `held_out_patients` chooses. `names` are those of numbered classes.
     """
     if patients is not None:
-        patients_of = {str(label): frozenset(patients[labels == label].tolist()) for label in np.unique(labels)}
+        present = np.unique(labels).tolist()
+        patients_of = {names.get(label, str(label)): frozenset(patients[labels == label].tolist()) for label in present}
         return np.isin(patients, list(held_out_patients(patients_of)))
     test = np.zeros(len(labels), bool)
     for label in np.unique(labels):

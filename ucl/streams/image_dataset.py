@@ -127,7 +127,8 @@ def as_dataset(name: str, arrays: Mapping[str, Any], folder: Path, class_names: 
     numbers_of = numbers_of_patients({split: members.tolist() for split, members in patients.items()})
     if "test" not in images:
         images_N, labels_N, members_N = images["train"], labels["train"], patients["train"]
-        test_N = held_out(labels_N, members_N if numbers_of else None)
+        names = dict(enumerate(np.ravel(arrays.get("classes", ())).astype(str).tolist()))
+        test_N = held_out(labels_N, members_N if numbers_of else None, names)
         for split, chosen_N in {"test": test_N, "train": ~test_N}.items():
             images[split] = empty_images((chosen_N.sum(), *images_N.shape[1:]), folder)
             # With "clip" numpy writes into the copies, which may be in a file, without another copy in memory.
