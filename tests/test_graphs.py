@@ -92,11 +92,11 @@ def tapes(monkeypatch):
 
 def on_the_cpu(monkeypatch, captured):
     monkeypatch.setattr(graphs, "_GRAPHS_ON", ("cpu",))
-    monkeypatch.setattr(graphs, "_new_pool", lambda: "a pool")
     monkeypatch.setattr(graphs, "_stream_of", lambda device: "a stream")
     monkeypatch.setattr(graphs, "_on", lambda stream: contextlib.nullcontext())
     monkeypatch.setattr(graphs, "_captured", captured)
     monkeypatch.setattr(graphs, "_renew", lambda device, draws: torch.set_rng_state(draws))
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: "a pool")
     monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device: torch.get_rng_state())
     monkeypatch.setattr(torch.cuda, "set_rng_state", lambda draws, device: torch.set_rng_state(draws))
 

@@ -86,7 +86,7 @@ class Graphed:
         try:
             with _on(stream):
                 expected = results(call)
-            self._pool = self._pool or _new_pool()
+            self._pool = self._pool or torch.cuda.graph_pool_handle()
             replay = _captured(call, stream, self._pool)
             # NaN equals NaN here, so the steps of a diverging network can be repeated too.
             pairs = zip(results(replay), expected, strict=True)
@@ -137,10 +137,6 @@ def _on(stream: torch.cuda.Stream) -> Iterator[None]:
     with torch.cuda.stream(stream):
         yield
     current.wait_stream(stream)
-
-
-def _new_pool() -> Any:
-    return torch.cuda.graph_pool_handle()
 
 
 def _captured(
