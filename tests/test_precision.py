@@ -11,7 +11,6 @@ from ucl import Config, assembly, run
 from ucl.benchmarks.precision import count_kept_by_both, kept_by_both
 from ucl.machine.determinism import repeatable
 from ucl.scorers import Scorer
-from ucl.studies.steps import steps
 
 pytestmark = [needs_bfloat16, pytest.mark.usefixtures("small_networks")]
 
@@ -65,9 +64,7 @@ def test_a_loop_by_hand_scores_in_the_precision_of_the_run(config, precision):
     config = config.replace(precision=precision)
     with repeatable(config.seed, torch.device("cpu")):
         stream, model, buffer, method = parts(config)
-        for task in stream:
-            for _ in steps(task, model, buffer, method):
-                pass
+        learn(stream, model, buffer, method)
     record = run(config, device="cpu", progress=False)
     assert buffer.scorer.passes.dtype == assembly.build_scorer(config).passes.dtype == getattr(torch, precision)
     assert record.memory["position"] == buffer.positions.tolist()
