@@ -91,10 +91,6 @@ class SlimResNet18(Network):
         self.to(memory_format=torch.channels_last)
         make_narrow_convolutions_contiguous(self)
 
-    @property
-    def has_running_statistics(self) -> bool:
-        return isinstance(self.bn1, nn.BatchNorm2d)
-
     def features_and_logits(self, x_NCHW: Tensor) -> tuple[Tensor, Tensor]:
         """Features (N, F), the input of the head before its dropout, and logits (N, C) of normalised images."""
         out_NCHW = F.relu(self.bn1(self.conv1(x_NCHW)), inplace=True)
