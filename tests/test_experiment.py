@@ -83,11 +83,6 @@ def measured(config):
     return ucl.run(config, device="cpu", progress=False)
 
 
-@pytest.fixture(params=METHODS_OF_THE_TABLES)
-def record(request, base):
-    return measured(base.replace(**METHODS_OF_THE_TABLES[request.param]))
-
-
 # --- what a record says ---
 
 
@@ -111,8 +106,8 @@ def test_a_record_can_be_written_when_part_of_the_memory_was_never_scored(small)
     assert Record.from_json(record.to_json()).memory == record.memory
 
 
-def test_a_record_names_the_data_and_the_order_of_the_classes(base, record):
-    data = ucl.datasets.load(base.dataset)
+def test_a_record_names_the_data_and_the_order_of_the_classes(base):
+    data, record = ucl.datasets.load(base.dataset), measured(base)
     assert record.data == {"name": "squares", "fingerprint": data.fingerprint, "training_images": 160}
     assert record.classes == list(data.classes)
     assert record.class_order == list(parts(base).stream.class_order)
@@ -122,7 +117,9 @@ def test_a_record_names_the_data_and_the_order_of_the_classes(base, record):
     assert facts["processor"] and facts["peak_memory_mib"] > 10
 
 
-def test_timings_add_up(record):
+@pytest.mark.parametrize("label", ["Finetune", "BI bottom"])
+def test_timings_add_up(base, label):
+    record = measured(base.replace(**METHODS_OF_THE_TABLES[label]))
     parts = [record.timing[part] for part in ("training", "memory", "evaluation")]
     assert all(seconds >= 0 for seconds in parts)
     assert record.timing["training"] > 0 and record.timing["evaluation"] > 0
