@@ -107,6 +107,15 @@ def save_bands(path, n_classes=4, **sizes):
     return path
 
 
+def save_folder(root, images, labels):
+    """Write the images as <label>/<number>.png, with the number of an image among all."""
+    from PIL import Image
+
+    for number, (image, label) in enumerate(zip(images, labels, strict=True)):
+        (root / str(label)).mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(root / str(label) / f"{number:02d}.png")
+
+
 @pytest.fixture
 def here(tmp_path, monkeypatch):
     """A working folder with a tiny data set in it, which is not on the module path."""

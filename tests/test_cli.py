@@ -8,8 +8,7 @@ import sys
 
 import numpy as np
 import pytest
-from conftest import assert_refused, bands, files, save_bands
-from PIL import Image
+from conftest import assert_refused, bands, files, save_bands, save_folder
 
 import ucl
 from ucl import Config, Record, RecordStore
@@ -19,12 +18,6 @@ from ucl.sweeps import locks
 pytestmark = pytest.mark.usefixtures("small_networks")
 TINY = ["--dataset", "tiny.npz", "--n-tasks", "2", "--batch-size", "8", "--memory-size", "8", "--device", "cpu"]
 TINY_CONFIG = Config(dataset="tiny.npz", n_tasks=2, batch_size=8, memory_size=8)
-
-
-def class_folders(root, n=60):
-    for number, (image, label) in enumerate(zip(*bands(n), strict=True)):
-        (root / f"band {label}").mkdir(parents=True, exist_ok=True)
-        Image.fromarray(image).save(root / f"band {label}" / f"{number}.png")
 
 
 def only_record(store):
@@ -176,7 +169,7 @@ def test_all_data_sets_are_read_and_shown_also_after_one_that_cannot_be_used(her
 
 
 def test_a_data_set_is_checked_in_the_size_of_a_run(here, cli):
-    class_folders(here / "zoo", n=12)
+    save_folder(here / "zoo", *bands(12))
     assert ", image size 40, " in cli("data", "check", "zoo", "--image-size", "40")[1]
     assert cli("data", "check", "digits", "--image-size", "40")[0] == 2
 
@@ -189,9 +182,8 @@ def broken(tmp_path_factory):
     (root / "torn.npz").write_bytes((root / "tiny.npz").read_bytes()[:500])
     images, labels = bands(48)[0][:, ::2, ::2], bands(48)[1]
     np.savez(root / "small.npz", train_images=images, train_labels=labels, test_images=255 - images, test_labels=labels)
-    class_folders(root / "folder")
-    class_folders(root / "spoilt", n=12)
-    (root / "spoilt" / "band 1" / "5.png").write_bytes(b"\x89PNG\r\n\x1a\n and then nothing")
+    save_folder(root / "spoilt", *bands(12))
+    (root / "spoilt" / "1" / "05.png").write_bytes(b"\x89PNG\r\n\x1a\n and then nothing")
     (root / "torn.json").write_text('{"dataset": "tiny.npz", "seed"')
     (root / "value.json").write_text('{"dataset": "tiny.npz", "n_tasks": 2, "memory_size": 8, "lr": "fast"}')
     (root / "two.json").write_text('[{"seed": 1}, {"seed": 2}]')
@@ -234,7 +226,7 @@ REFUSED = [  # what is typed, and what the message names
     ("data", "ACTION"),
     ("data check", "dataset"),
     ("data check blodcell", "bloodcell"),
-    ("data check spoilt", "5.png"),
+    ("data check spoilt", "05.png"),
 ]
 
 

@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from conftest import refused
+from conftest import refused, save_folder
 from PIL import Image
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
 from torchvision.datasets import ImageFolder
@@ -164,10 +164,8 @@ def test_a_third_array_has_the_patients_whose_images_are_in_one_split(given):
 
 def test_no_image_has_the_name_of_another_class(given, tmp_path):
     """Names are given by a data set or those within it, unless the function changes its labels."""
-    for number, name in enumerate(Pairs.classes):
-        (tmp_path / "zoo" / name).mkdir(parents=True)
-        for n in range(5):
-            Image.new("L", (32, 32), 150 + number).save(tmp_path / "zoo" / name / f"{n}.png")
+    shades = np.repeat(np.arange(150, 154, dtype=np.uint8), 5)
+    save_folder(tmp_path / "zoo", np.tile(shades[:, None, None], (32, 32)), np.repeat(Pairs.classes, 5))
 
     def whole(**options):
         return ImageFolder(tmp_path / "zoo", **options)
@@ -203,9 +201,7 @@ def test_images_are_cropped_and_enlarged_to_one_size_and_grey_ones_stay_grey(giv
 def test_files_of_a_data_set_of_torchvision_are_read_as_those_of_a_folder(given, tmp_path):
     """torchvision's own loader clips 16 bits, and drops transparency and all images of a file but the first."""
     root = tmp_path / "set"
-    for number, (image, label) in enumerate(zip(IMAGES, LABELS, strict=True)):
-        (root / str(label)).mkdir(parents=True, exist_ok=True)
-        Image.fromarray(image).save(root / str(label) / f"{number:02d}.png")
+    save_folder(root, IMAGES, LABELS)
     assert given(ImageFolder(root)).fingerprint == datasets.load(root, image_size=28).fingerprint
     grey, two = Image.fromarray(IMAGES[0, ..., 0].astype(np.uint16) * 257), {"append_images": [Image.new("L", (9, 9))]}
     for image, options in ((grey, {}), (Image.new("RGBA", (28, 28)), {}), (Image.new("L", (28, 28)), two)):

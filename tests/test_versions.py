@@ -8,12 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import files, save_bands
+from conftest import bands, files, save_bands, save_folder
 from PIL import Image
 
 import ucl
 from ucl import Config, RecordStore, datasets, load_records
-from ucl.cli.main import main
 from ucl.records import store as stores
 from ucl.reproduction.session import open_session
 from ucl.sweeps.progress import status
@@ -92,7 +91,7 @@ def test_a_named_set_in_another_data_folder_is_other_images(here):
     assert set(table["data"]) == {first.version.images, second.version.images}
 
 
-def test_where_the_images_are_not_here_records_count_and_a_line_says_that_nothing_was_compared(here, capsys):
+def test_where_the_images_are_not_here_records_count_and_a_line_says_that_nothing_was_compared(here, cli):
     config = Config(dataset="gone.npz", **TINY)
     save_bands(here / "gone.npz")
     (record,), _ = swept(config)
@@ -102,9 +101,8 @@ def test_where_the_images_are_not_here_records_count_and_a_line_says_that_nothin
     assert line.startswith("gone.npz: ") and "not on this machine" in line and "without a comparison" in line
     Path("grid.json").write_text(json.dumps([json.loads(config.to_json())]))
     warnings.simplefilter("default")  # pytest restores its own
-    assert main(["status", "--config", "grid.json", "--device", "cpu"]) == 0
-    out, err = capsys.readouterr()
-    assert out.endswith("1 of 1 runs are in runs\n") and err.count("not on this machine") == 1
+    code, out, err = cli("status", "--config", "grid.json", "--device", "cpu")
+    assert code == 0 and out.endswith("1 of 1 runs are in runs\n") and err.count("not on this machine") == 1
     (here / "gone.npz").write_text("damaged")
     _, (line,) = swept(config)
     assert "can't be read" in line and "without a comparison" in line
@@ -130,16 +128,13 @@ def test_images_are_read_once_per_process_and_again_only_after_a_change(here, mo
 
 
 def test_a_change_behind_a_linked_class_folder_is_noticed(here):
-    for label in "ab":
-        for i in range(2):
-            (here / "pool" / label).mkdir(parents=True, exist_ok=True)
-            Image.new("L", (32, 32), 9 * i).save(here / "pool" / label / f"{i}.png")
+    save_folder(here / "pool", np.zeros((4, 32, 32), np.uint8), "aabb")
     (here / "zoo").symlink_to(here / "pool")
     config = Config(dataset="zoo", **TINY)
     before = current_version(config)
     (here / "pool" / "b" / "notes.txt").write_text("not used")
     assert before == current_version(config) and before.images
-    Image.new("L", (32, 32), 77).save(here / "pool" / "b" / "0.png")
+    Image.new("L", (32, 32), 77).save(here / "pool" / "b" / "02.png")
     assert datasets.load("zoo").fingerprint == current_version(config).images != before.images
 
 
@@ -174,9 +169,7 @@ def test_three_spellings_of_a_path_are_one_data_set(here):
 
 
 def test_a_folder_is_one_data_set_from_inside_and_outside(here):
-    for n in range(40):
-        (here / "images" / f"class {n % 4}").mkdir(parents=True, exist_ok=True)
-        Image.fromarray(np.full((28, 28), 6 * n, np.uint8)).save(here / "images" / f"class {n % 4}" / f"{n}.png")
+    save_folder(here / "images", *bands(40))
     swept(Config(dataset="images", **TINY))
     for folder, dataset in ((".", "./images/"), (".", str(here / "images")), ("images", ".")):
         os.chdir(here / folder)
