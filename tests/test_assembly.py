@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from conftest import bands, refused
+from conftest import bands, learn, refused
 
 from ucl.assembly import assemble, build_buffer, build_scorer, build_stream
 from ucl.catalogue import METHODS, POLICIES, SCORES, SELECTIONS
@@ -57,10 +57,7 @@ def test_the_images_of_the_stream_are_augmented_alike_with_and_without_replay(im
         parts = assemble(config(method=kind, augmentation="randaugment", n_tasks=1, **replaying), images)
         method, seen = parts.method, []
         method.update = lambda *given, seen=seen, update=method.update: (seen.append(given[1].images), update(*given))
-        for batch in list(parts.stream.tasks[0])[:3]:
-            method.learn(parts.model, batch, parts.buffer)
-            if parts.buffer is not None:
-                parts.buffer.update(parts.model, batch)
+        learn([list(parts.stream.tasks[0])[:3]], parts.model, parts.buffer, method)
         learnt[kind] = torch.cat(seen)
     assert torch.equal(learnt["finetune"], learnt[name])
 

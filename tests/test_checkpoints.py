@@ -485,19 +485,17 @@ def test_a_checkpoint_that_can_not_be_written_is_a_warning_and_the_run_continues
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_command_continues_a_stopped_run_and_removes_its_checkpoint(er, tmp_path, moments, capsys):
-    from ucl.cli.main import main
-
+def test_the_command_continues_a_stopped_run_and_removes_its_checkpoint(er, tmp_path, moments, cli):
     store, path = tmp_path / "runs", tmp_path / "run.json"
     path.write_text(er.to_json())
-    arguments = ["run", "--config", str(path), "--store", str(store), "--device", "cpu"]
+    arguments = ["run", "--config", path, "--store", store, "--device", "cpu"]
     moments(in_n_moments(20))
     with pytest.raises(Killed):
-        main(arguments)
+        cli(*arguments)
     assert checkpoints.path_of(store, er).exists()
     steps = []
     moments(lambda: steps.append(1))
-    assert main(arguments) == 0
+    assert cli(*arguments)[0] == 0
     assert len(steps) < 20
     assert RecordStore(store).lookup(er).record.results == undisturbed(er).results
     assert [name for name in os.listdir(store) if name.startswith(".checkpoint")] == []

@@ -8,7 +8,7 @@ from keyword import iskeyword
 
 import pytest
 import torch
-from conftest import assert_refused, python, save_bands
+from conftest import assert_refused, python
 from hypothesis import given
 from hypothesis import strategies as st
 from made_up import two_tasks
@@ -67,18 +67,17 @@ def network(n_classes, channels, image_size):
 }
 
 
-@pytest.fixture
-def working(tmp_path, monkeypatch):
-    """A working folder that is not on the module search path."""
-    return write_modules(tmp_path, monkeypatch)
-
-
-def write_modules(folder, monkeypatch):
+def write_modules(folder):
     for name, source in MODULES.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(source)
-    monkeypatch.chdir(folder)
-    return folder
+
+
+@pytest.fixture
+def working(here):
+    """The working folder of `here` with the modules in it."""
+    write_modules(here)
+    return here
 
 
 def hash_of(*names):
@@ -101,7 +100,6 @@ AS_A_SCRIPT = ["-c", "import sys; del sys.path[0]; from ucl.cli.main import main
 
 @pytest.mark.parametrize("how, verb", [(["-m", "ucl"], "run"), (AS_A_SCRIPT, "sweep")], ids=["run", "sweep"])
 def test_files_named_like_installed_modules_are_never_taken_for_them(working, how, verb):
-    save_bands(working / "tiny.npz")
     for name in ("random", "torch", "numpy", "tempfile", "platform"):
         (working / f"{name}.py").write_text("open('taken', 'a').write(__name__)\nraise RuntimeError('taken')\n")
     fields = {"dataset": "tiny.npz", "n_tasks": 2, "memory_size": 8, "batch_size": 8}
@@ -139,13 +137,14 @@ def test_a_change_of_any_imported_module_is_another_version(working, file):
     assert hash_of() == before
 
 
-def test_the_hash_is_the_same_in_every_folder_and_for_all_objects_of_a_module(working, tmp_path, monkeypatch):
+def test_the_hash_is_the_same_in_every_folder_and_for_all_objects_of_a_module(working, monkeypatch):
     before = hash_of()
     assert hash_of("spread", "Mean", "optional(temperature=2)") == before and len(before) == 16
     sys.path.remove(str(working))
     user_objects.forget(user_objects.source_files("mine"))
-    write_modules(tmp_path / "moved", monkeypatch)
-    assert hash_of() == before and sys.modules["mine"].__file__.startswith(str(tmp_path / "moved"))
+    write_modules(working / "moved")
+    monkeypatch.chdir("moved")
+    assert hash_of() == before and sys.modules["mine"].__file__.startswith(str(working / "moved"))
 
 
 def test_a_module_without_imports_has_the_hash_of_its_file(working):
@@ -235,7 +234,6 @@ REFUSED = {
 
 @pytest.mark.parametrize("path", REFUSED)
 def test_a_score_that_cannot_be_used_is_refused_in_one_line(working, path, cli):
-    save_bands(working / "tiny.npz")
     answer = cli("run", "--dataset", "tiny.npz", "--n-tasks", 2, "--memory-size", 8, "--batch-size", 8, "--score", path)
     assert_refused(answer, f"score {path}")
     assert REFUSED[path] in answer[2]
