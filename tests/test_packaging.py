@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 from test_plots import record_of
 
 import ucl
-from ucl import RecordStore
+from ucl import RecordStore, user_objects
 
 ROOT = Path(__file__).resolve().parents[1]
 # where a distribution's module has another name
@@ -86,13 +86,8 @@ def test_the_pinned_versions_are_exact_and_within_the_bounds():
 
 def imported(sources):
     """The modules that Python sources import, except those of the standard library and of ucl."""
-    modules = set()
-    for node in (node for source in sources for node in ast.walk(ast.parse(source))):
-        if isinstance(node, ast.Import):
-            modules |= {alias.name.partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and not node.level:
-            modules.add(node.module.partition(".")[0])
-    return modules - set(sys.stdlib_module_names) - {"ucl"}
+    names = (name for source in sources for name in user_objects._imports(source.encode(), ""))
+    return {name.partition(".")[0] for name in names} - set(sys.stdlib_module_names) - {"ucl"}
 
 
 def modules_of(*extras):

@@ -1,11 +1,11 @@
 """The rooms (subpackages and modules) of the package: imports go only to lower floors, and none are circular."""
 
-import ast
 import itertools
 from graphlib import TopologicalSorter
 from pathlib import Path
 
 import ucl
+from ucl import user_objects
 
 PACKAGE = Path(ucl.__file__).parent
 FLOORS = [  # an import goes down this list, and along a line from left to right
@@ -34,20 +34,13 @@ def modules():
 
 def imported(source, known):
     """The modules that a module imports, anywhere in its source."""
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            names = [(alias.name, "") for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            names = [(node.module, alias.name) for alias in node.names]
-        else:
-            continue
-        for module, name in names:
-            room, _, inner = f"{module}.{name}".removesuffix(".").partition(".")
-            while room == "ucl" and inner:
-                if inner in known or f"{inner}.__init__" in known:
-                    yield inner if inner in known else f"{inner}.__init__"
-                    break
-                inner = inner.rpartition(".")[0]
+    for name in user_objects._imports(source.encode(), ""):
+        room, _, inner = name.partition(".")
+        while room == "ucl" and inner:
+            if inner in known or f"{inner}.__init__" in known:
+                yield inner if inner in known else f"{inner}.__init__"
+                break
+            inner = inner.rpartition(".")[0]
 
 
 def arrows():
