@@ -23,7 +23,7 @@ IMAGES = {"digits": ucl.datasets.load("digits").fingerprint}  # every machine ha
 RUNS = Path(ucl.__file__).parents[1] / "figures" / "runs"
 
 
-def record_of(config, accuracy=((0.9, NAN), (0.25, 0.75)), memory=None):
+def record_of(config, accuracy=((0.9, NAN), (0.25, 0.75))):
     """A record like that of a run of two tasks of two classes; floats cannot represent 1/3 and 0.2 exactly."""
     return Record(
         config=config,
@@ -31,7 +31,7 @@ def record_of(config, accuracy=((0.9, NAN), (0.25, 0.75)), memory=None):
         class_recall=np.array([[0.8, NAN, 1 / 3, NAN], [0.1, 1.0, 0.2, 0.7]]),
         classes=["eosinophil", "neutrophil é", "c", "d"],
         class_order=[2, 0, 3, 1],
-        memory=memory or {"position": [5, 1], "label": [0, 3], "score": [0.1, None], "confidence": [0.5, 1e-30]},
+        memory={"position": [5, 1], "label": [0, 3], "score": [0.1, None], "confidence": [0.5, 1e-30]},
         timing={"total": 12.0, "training": 6.5, "memory": None, "evaluation": 2.0, "batches": 5},
         environment={"device": "cpu", "torch": "2.6.0", "commit": ""},
         data={"name": "cells", "fingerprint": IMAGES.get(config.dataset, "0123456789abcdef"), "training_images": 60},
