@@ -86,8 +86,9 @@ class RunTests(Listener):
             raise Diverged(task)
         with self._clock("evaluation"):
             self.tested = self._with_statistics(self._config.test_batchnorm, task) or self._model
-            if not self.evaluation.add(self.tested, task.number):
-                raise Diverged(task)
+            finite = self.evaluation.add(self.tested, task.number)
+        if not finite:
+            raise Diverged(task)
         with self._clock("readings"):
             for name, evaluation in self._readings.items():
                 if not self._fill_row(name, evaluation, task):
