@@ -323,7 +323,7 @@ PICTURES = _named(
         "ucl.plots.accuracy:accuracy_and_forgetting"),
     Row("tasks", "accuracy on each task after each task, one matrix per method",
         "ucl.plots.accuracy:accuracy_matrices"),
-    Row("classes", "recall of each class at the end and at its best: what happens to rare classes",
+    Row("classes", "recall of each class at the end and at its best before: what happens to rare classes",
         "ucl.plots.accuracy:class_recall"),
     Row("confusion", "true and predicted classes of one method after the tasks; needs runs with --predictions",
         "ucl.plots.confusion:class_confusion"),
