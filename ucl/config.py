@@ -56,7 +56,7 @@ class Config(Fields):
                 if type(value) is not type(field.default) or value != field.default:
                     explicit[name] = value
         object.__setattr__(self, "_explicit", explicit)
-        defaults = self._defaults()
+        defaults = self.defaults()
         for name, default in defaults.items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, default)
@@ -169,7 +169,7 @@ class Config(Fields):
 
         Fields with their default value are left out, so a new field does not change the keys of older records.
         """
-        defaults = self._defaults()
+        defaults = self.defaults()
         always = ("dataset", "method", "memory_size", "population", "seed")
         named = {k: v for k, v in self.relevant.items() if k in always or v != defaults[k]}
         named = {k: float(v) if isinstance(defaults[k], float) else v for k, v in named.items()}
@@ -208,7 +208,7 @@ class Config(Fields):
         fields = {**self.relevant, "dataset": self.dataset_name}
         return json.dumps({k: float(v) if type(v) is int else v for k, v in fields.items()}, sort_keys=True)
 
-    def _defaults(self) -> dict[str, Any]:
+    def defaults(self) -> dict[str, Any]:
         """The default of each field; some follow from the data set, the tasks, the boundaries and the method."""
         row, is_long_tailed = dataset_row(self.dataset), self.dataset.endswith("-lt")
         boundaries, method = catalogue.BOUNDARIES[self.boundaries], method_row(self.method)
@@ -255,7 +255,7 @@ class Config(Fields):
         if not isinstance(values, dict):
             raise InputError("config", text[:40], "give a JSON object of Config fields")
         config = cls(**values)
-        defaults = config._defaults()
+        defaults = config.defaults()
         explicit = {k: v for k, v in config.explicit.items() if v != defaults[k]}
         object.__setattr__(config, "_explicit", explicit)
         return config

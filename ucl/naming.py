@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Container, Iterable
 from typing import Any
 
@@ -57,9 +56,8 @@ def name_of(config: Config) -> str:
     All choices of the reference implementation together are named "published settings", and its random memory
     "CBR redraw".
     """
-    defaults = Config(**{name: getattr(config, name) for name in DECIDED})
-    published = changed(defaults.replace(**PUBLISHED_CODE))
-    changes, published = ({k: v for k, v in each.items() if k not in STREAM} for each in (changed(config), published))
+    changes = {name: value for name, value in changed(config).items() if name not in STREAM}
+    published = {k: str(v) for k, v in PUBLISHED_CODE.items() if k in config.relevant and k not in STREAM}
     if changes == {"class_balancing": "redraw"}:
         return f"{config.label} redraw"
     if changes and changes == published:
@@ -77,12 +75,6 @@ def settings(config: Config, without: Container[str] = ()) -> str:
 
 def changed(config: Config) -> dict[str, str]:
     """The fields of `settings`, each with its value as text."""
-    defaults = _defaults(tuple(getattr(config, name) for name in DECIDED))
-    fields = {k: v for k, v in config.relevant.items() if v != defaults.get(k) and k not in {"seed", *FURTHER_TESTS}}
+    defaults, left_out = config.defaults(), {"seed", *DECIDED, *FURTHER_TESTS}
+    fields = {k: v for k, v in config.relevant.items() if v != defaults[k] and k not in left_out}
     return {name: as_text(value) for name, value in fields.items()}
-
-
-@functools.cache
-def _defaults(decided: tuple[Any, ...]) -> dict[str, Any]:
-    """The fields of a run with all defaults, given those that a table decides."""
-    return Config(**dict(zip(DECIDED, decided, strict=True))).relevant
