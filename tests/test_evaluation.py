@@ -7,45 +7,13 @@ import numpy as np
 import pytest
 import torch
 from conftest import parts, unchanged
-from test_streams import dataset, stream_of
 from torch import nn
 
 from ucl import Config
-from ucl.evaluation import Evaluation
 from ucl.evaluation.readings import published_test
 from ucl.machine.determinism import seed_for
 
 pytestmark = pytest.mark.usefixtures("small_networks")
-
-
-def domain_incremental():
-    """A stream of three tasks of the same four classes, with different numbers of test images per class."""
-    stream = stream_of(dataset([40] * 4), n_tasks=1)
-    draw, (task,) = np.random.default_rng(0), stream.tasks
-    stream.tasks = []
-    for number in range(3):
-        labels = np.repeat(range(4), draw.integers(1, 9, 4)) if number else np.repeat([0, 1, 2], [3, 1, 4])
-        images = torch.zeros(len(labels), 3, 2, 2, dtype=torch.uint8)
-        new = dict(number=number, classes=tuple(np.unique(labels).tolist()))
-        new |= dict(test_images=images, test_labels=torch.from_numpy(labels))
-        stream.tasks.append(dataclasses.replace(task, **new))
-    return stream
-
-
-def test_tasks_that_share_classes_have_separate_accuracies():
-    stream, draw = domain_incremental(), np.random.default_rng(1)
-    evaluation, truth = Evaluation(stream, 0), [task.test_labels.numpy() for task in stream]
-    for t in range(3):
-        row = [draw.integers(0, 4, len(labels)) for labels in truth]
-        evaluation.add(None, t, lambda model, task, seed, row=row: row[task.number])
-        expected = [np.mean(row[i] == truth[i]) if i <= t else np.nan for i in range(3)]
-        assert evaluation.accuracy[t] == pytest.approx(expected, nan_ok=True)
-        all_predicted, all_truth = (np.concatenate(labels[: t + 1]) for labels in (row, truth))
-        for c in range(4):
-            is_class = all_truth == c
-            recall = np.mean(all_predicted[is_class] == c) if is_class.any() else np.nan
-            assert evaluation.class_recall[t, c] == pytest.approx(recall, nan_ok=True)
-    assert np.isnan(evaluation.class_recall[0, 3]) and not np.isnan(evaluation.class_recall[1:]).any()
 
 
 @pytest.fixture(scope="module")

@@ -52,9 +52,6 @@ def task_predictions(model: Network, task: Task, seed: int) -> np.ndarray:
 class Evaluation:
     """Test results of one run, or of one of its readings; `add` fills one row after each task.
 
-    Tasks may share classes, for example in a domain-incremental stream: a task's accuracy is that on its test
-    images, and a class's recall is that on its test images of all tasks seen so far.
-
     Args:
         stream: its tasks hold the test images.
         seed: seed of the run. The dropout masks of the tests have their own generator, so that testing does not change
