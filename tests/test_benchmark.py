@@ -73,7 +73,7 @@ def test_the_published_update_is_what_the_published_configuration_computes(train
     plain, start = naive.plain(model), copy.deepcopy(model)
     scorer = build_scorer(Config(dataset="cifar10", seed=3, precision="float32", **PUBLISHED_CODE))
     draws, size = copy.deepcopy(scorer.passes.generator), images.shape[-1]
-    ours, theirs = torch.cat(scorer(model, [images[:8], images[8:20]])), []
+    ours, theirs = scorer(model, images[:20], sizes={0: 8, 1: 12}), []
     for candidates in (images[:8], images[8:20]):
         transforms = naive.views_as_drawn(views.draw(1, size, draws), 0, size, model.mean.flatten())
         theirs.append(naive.published_scores(plain, naive.normalised(model, candidates), transforms))
@@ -155,8 +155,9 @@ def test_timed_passes_give_the_logits_of_the_passes(trained):
     for passes in (0, 3):
         whole, stopwatch = ScoringPasses(torch.Generator().manual_seed(5), passes), Stopwatch(torch.device("cpu"))
         timed = TimedPasses(copy.deepcopy(whole), stopwatch)
-        candidates = [images[:40], images[40:50]]
-        assert torch.equal(whole.logits(model, candidates), timed.logits(model, candidates))
+        assert torch.equal(
+            whole.logits(model, images[:50], sizes=[40, 10]), timed.logits(model, images[:50], sizes=[40, 10])
+        )
         assert timed.n_images == 50 and timed.per_image == (passes or 12)
         spent = stopwatch.read()
         assert set(spent) == ({"passes"} if passes else {"views", "passes"}) and min(spent.values()) > 0

@@ -247,10 +247,11 @@ class KnownScores:
     def of(self, position):
         return float(self.table[position, self.time])
 
-    def __call__(self, model, candidates, positions, labels):
-        self.scored, self.scored_classes = [positions_in(images) for images in candidates], list(labels)
-        assert [at.tolist() for at in positions] == self.scored
-        return [torch.tensor([self.of(p) for p in group], dtype=torch.float64) for group in self.scored]
+    def __call__(self, model, images, positions, sizes):
+        assert positions.tolist() == positions_in(images)
+        self.scored = [group.tolist() for group in positions.split(list(sizes.values()))]
+        self.scored_classes = list(sizes)
+        return torch.tensor([self.of(p) for p in positions.tolist()], dtype=torch.float64)
 
 
 def chosen(rule, candidates, score_of, k):

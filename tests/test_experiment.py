@@ -16,7 +16,7 @@ import ucl
 from ucl.config import Config
 from ucl.errors import InputError
 from ucl.evaluation import predictions
-from ucl.evaluation.run_tests import FinalMemory, has_diverged
+from ucl.evaluation.run_tests import final_memory, has_diverged
 from ucl.evidence.paper import PUBLISHED_CODE
 from ucl.machine.determinism import seed_for
 from ucl.methods import METHODS
@@ -288,8 +288,8 @@ def test_runs_in_several_threads_do_not_share_their_draws(small):
 @pytest.mark.parametrize("label", ["ER", "BI top"])
 def test_the_final_model_scores_each_stored_image_by_the_same_views_for_every_method(small, label, monkeypatch):
     """Confidence and BI, computed in numpy from the image at the stored position and from the weights at the end."""
-    ends, finish = [], FinalMemory.finish
-    monkeypatch.setattr(FinalMemory, "finish", lambda self: (ends.append(self._model), finish(self))[1])
+    ends = []
+    monkeypatch.setattr(ucl.experiment, "final_memory", lambda *end: (ends.append(end[1]), final_memory(*end))[1])
     memory = ucl.run(small.replace(**METHODS_OF_THE_TABLES[label]), device="cpu", progress=False).memory
     model = ends[0]
     images = torch.from_numpy(ucl.datasets.load(small.dataset).train_images[memory["position"]]).permute(0, 3, 1, 2)

@@ -150,7 +150,7 @@ def scored(graphs, view_draws, device="cpu"):
             for weight in model.parameters():
                 weight.data.mul_(1.01)
             images = torch.randint(256, (n, 1, 28, 28), dtype=torch.uint8, generator=generator).to(device)
-            logits.append(passes.logits(model, [images], [torch.arange(n, device=device)]))
+            logits.append(passes.logits(model, images, torch.arange(n, device=device)))
     return torch.cat(logits, 1), passes._graphed.in_use
 
 

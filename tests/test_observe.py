@@ -102,10 +102,10 @@ def test_scores_are_those_of_the_scorer_called_directly_and_change_nothing(data,
         return Scorer(score, ScoringPasses(views, passes, view_draws="fixed"))
 
     for name in set(scorers.SCORES) - {"MC"}:
-        (expected,) = called(scorers.SCORES[name])(model, [images], [positions])
+        expected = called(scorers.SCORES[name])(model, images, positions)
         assert scores[name].tolist() == expected.tolist(), name
     if dropout:
-        (expected,) = called(scorers.SCORES["MC"], 20)(model, [images], [positions])
+        expected = called(scorers.SCORES["MC"], 20)(model, images, positions)
         assert scores["MC"].tolist() == expected.tolist() and min(scores["MC"]) > 0
 
 

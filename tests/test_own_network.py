@@ -59,7 +59,7 @@ def test_dropout_passes_of_a_transformer_have_dropout():
             return self.linear(self.layer(x_NCHW.permute(0, 2, 1, 3).flatten(2)).mean(1))
 
     model = wrapped(lambda *shape: Transformer())
-    logits_PNC = ScoringPasses(torch.Generator(), dropout_passes=4).logits(model, [IMAGES])
+    logits_PNC = ScoringPasses(torch.Generator(), dropout_passes=4).logits(model, IMAGES)
     assert model.dropout_rate == 0.5 and len(logits_PNC.unique(dim=0)) == 4
     assert torch.backends.mha.get_fastpath_enabled() and torch.equal(*(logits_of(model, IMAGES) for _ in range(2)))
 
@@ -134,7 +134,7 @@ def test_a_network_that_changes_its_input_changes_no_other_pass(channels):
     x = model.normalize(IMAGES[:, :channels])
     first, second = model.logits(x), model.logits(x)
     assert torch.equal(first, second) and torch.equal(x, model.normalize(IMAGES[:, :channels]))
-    passes = ScoringPasses(torch.Generator().manual_seed(0), dropout_passes=4).logits(model, [IMAGES[:, :channels]])
+    passes = ScoringPasses(torch.Generator().manual_seed(0), dropout_passes=4).logits(model, IMAGES[:, :channels])
     assert torch.equal(passes, first[None].expand_as(passes))
 
 
@@ -164,7 +164,7 @@ def test_scoring_a_network_that_draws_in_evaluation_mode_leaves_the_global_draws
 
     model = wrapped(AlwaysDrops)
     with unchanged(model):
-        Scorer(score, ScoringPasses(torch.Generator()), path="mine:score")(model, [IMAGES], labels=[1])
+        Scorer(score, ScoringPasses(torch.Generator()), path="mine:score")(model, IMAGES, sizes={1: 6})
     assert not torch.equal(logits_of(model, IMAGES), logits_of(model, IMAGES))
 
 
@@ -273,12 +273,11 @@ def test_a_single_image_that_batchnorm_cannot_normalise_is_refused_in_one_line()
     def normed_after_pooling(n_classes, channels, size):
         return nn.Sequential(nn.Flatten(), nn.BatchNorm1d(channels * size**2), nn.Linear(channels * size**2, n_classes))
 
-    candidates = [IMAGES[:1], IMAGES[1:]]
     scorer = Scorer(bregman_information, ScoringPasses(torch.Generator(), batchnorm="train"))
-    assert [len(scores) for scores in scorer(wrapped(batch_normed), candidates)] == [1, 5]
+    assert len(scorer(wrapped(batch_normed), IMAGES, sizes={0: 1, 1: 5})) == 6
     with pytest.raises(InputError, match=r"^model='mine:net': raised ValueError: Expected more than 1 value"):
-        scorer(wrapped(normed_after_pooling), candidates)
-    assert [len(scores) for scores in scorer(wrapped(normed_after_pooling), [IMAGES[:2], IMAGES[2:]])] == [2, 4]
+        scorer(wrapped(normed_after_pooling), IMAGES, sizes={0: 1, 1: 5})
+    assert len(scorer(wrapped(normed_after_pooling), IMAGES, sizes={0: 2, 1: 4})) == 6
 
 
 def test_a_mode_is_restored_after_an_error():

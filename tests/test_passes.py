@@ -148,13 +148,13 @@ def test_scoring_classes_at_once_is_scoring_one_after_another(how, monkeypatch):
     images = torch.randint(0, 256, (9, 3, 28, 28), generator=torch.Generator().manual_seed(1)).byte()
     candidates, plain = images.split([2, 1, 0, 2, 4]), network()
     passes = ScoringPasses(torch.Generator().manual_seed(3), batchnorm="train", **how)
-    expected = torch.cat([passes.logits(plain, [of_class]) for of_class in candidates if len(of_class)], 1)
+    expected = torch.cat([passes.logits(plain, of_class) for of_class in candidates if len(of_class)], 1)
     monkeypatch.setattr(scoring, "images_at_once", lambda *_: 6)
     for make in (TrainingModeNetwork, joined):
         monkeypatch.setattr(scoring, "in_training_mode", make)
         passes.generator.manual_seed(3)
         model = network()
-        torch.testing.assert_close(passes.logits(model, candidates), expected, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(passes.logits(model, images, sizes=[2, 1, 0, 2, 4]), expected, rtol=1e-4, atol=1e-4)
         assert_alike(model, plain, 1e-5)
 
 
@@ -253,5 +253,5 @@ def test_scoring_it_in_training_mode_is_scoring_it_in_evaluation_mode(grouped, d
     for batchnorm in ("eval", "train"):
         draw = torch.Generator().manual_seed(3)
         passes = ScoringPasses(draw, dropout_passes, batchnorm=batchnorm)
-        logits.append(passes.logits(grouped, [images[:2], images[2:]]))
+        logits.append(passes.logits(grouped, images, sizes=[2, 3]))
     assert torch.equal(*logits)

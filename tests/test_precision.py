@@ -34,7 +34,7 @@ class TurnedInBfloat16(Scorer):
 
     def __call__(self, *arguments, **named):
         sign = -1 if self.passes.dtype == torch.bfloat16 else 1
-        return [sign * scores for scores in super().__call__(*arguments, **named)]
+        return sign * super().__call__(*arguments, **named)
 
 
 def test_a_score_that_keeps_the_other_end_is_reported(config):

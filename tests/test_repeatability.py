@@ -59,7 +59,7 @@ def test_draws_are_the_scorers_logits_one_after_another():
     images = torch.randint(0, 256, (3, 3, 28, 28), generator=torch.Generator().manual_seed(0)).byte()
     drawn = draws(model, images, 2, torch.Generator().manual_seed(5))
     passes = ScoringPasses(torch.Generator().manual_seed(5))
-    expected = torch.stack([passes.logits(model, [images]) for _ in range(2)])
+    expected = torch.stack([passes.logits(model, images) for _ in range(2)])
     torch.testing.assert_close(drawn, expected, rtol=1e-4, atol=1e-4)
     assert not torch.allclose(drawn[0], drawn[1], atol=1e-2)
     table = repeatability(model, images, 2)

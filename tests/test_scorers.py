@@ -183,6 +183,11 @@ def scorer(score=bregman_information, seed=0, averaging="scores", **how):
     return Scorer(score, passes(seed, **how), averaging)
 
 
+def together(parts):
+    """The images of several classes, and the numbers of images of each."""
+    return {"images": torch.cat(list(parts)), "sizes": dict(enumerate(map(len, parts)))}
+
+
 def state_of(model):
     return {name: value.clone() for name, value in model.state_dict().items()}
 
@@ -200,6 +205,7 @@ def plain_logits(model, candidates, seed, view_space="pixels", per_image=True):
     for images in candidates:
         x = model.normalize(images) if view_space == "normalized" else images / 255
         parameters = views.draw(len(x) if per_image else 1, x.shape[-1], generator)
+        parameters = parameters if per_image else parameters[torch.zeros(len(x), dtype=torch.int64)]
         logits.append(torch.stack([forward(view) for view in views.apply(x, parameters, fill)]))
     return torch.cat(logits, 1)
 
@@ -223,9 +229,9 @@ def test_scoring_leaves_the_model_as_it_was(how, training):
     model = copy_of(DROPPING()).train(training)
     before, drawn = state_of(model), torch.get_rng_state()
     candidates = [pictures(3), pictures(2, seed=1)]
-    scores = scorer(**how)(model, candidates)
-    assert [(s.shape, s.dtype) for s in scores] == [((3,), torch.float64), ((2,), torch.float64)]
-    assert torch.equal(candidates[0], pictures(3)) and torch.cat(scores).isfinite().all()
+    scores = scorer(**how)(model, **together(candidates))
+    assert scores.shape == (5,) and scores.dtype == torch.float64
+    assert torch.equal(candidates[0], pictures(3)) and scores.isfinite().all()
     statistics = {name for name in before if name.endswith(("running_mean", "running_var"))}
     assert moved(model, before) == (statistics if how.get("batchnorm") == "train" else set())
     assert all(module.training is training for module in model.modules())
@@ -257,7 +263,7 @@ def test_in_training_mode_logits_and_statistics_are_those_of_plain_passes(traini
     """The views are those of evaluation mode, one pass per view and class in order; weights and mode do not change."""
     candidates = [pictures(4), pictures(6, seed=8)]
     model = copy_of(SETTLED()).train(training)
-    got = passes(seed=4, batchnorm="train", view_space=view_space).logits(model, candidates)
+    got = passes(seed=4, batchnorm="train", view_space=view_space).logits(model, torch.cat(candidates), sizes=[4, 6])
     expected, plain = plain_training_passes(SETTLED(), candidates, 4, view_space)
     assert (got - expected).abs().max() < 1e-4 * expected.abs().max()
     assert furthest(model, plain) < 1e-4
@@ -269,13 +275,12 @@ def test_in_training_mode_logits_and_statistics_are_those_of_plain_passes(traini
 @pytest.mark.parametrize("batchnorm", ["eval", "train"])
 def test_several_draws_of_the_views_are_scored_together(batchnorm):
     candidates, model, other = [pictures(3), pictures(2, seed=1)], copy_of(SETTLED()), copy_of(SETTLED())
-    got = passes(seed=3, n_draws=3, batchnorm=batchnorm).logits(model, candidates[:1])
+    got = passes(seed=3, n_draws=3, batchnorm=batchnorm).logits(model, candidates[0])
     once = passes(seed=3, batchnorm=batchnorm)
-    expected = torch.cat([once.logits(other, candidates[:1]) for _ in range(3)])
+    expected = torch.cat([once.logits(other, candidates[0]) for _ in range(3)])
     assert got.shape == (36, 3, 5) and torch.equal(got, expected) and not moved(model, state_of(other))
     assert not torch.equal(got[:12], got[12:24])
-    scores = scorer(entropy, n_draws=2, batchnorm=batchnorm)(model, candidates)
-    assert [s.shape for s in scores] == [(3,), (2,)]
+    assert scorer(entropy, n_draws=2, batchnorm=batchnorm)(model, **together(candidates)).shape == (5,)
 
 
 @pytest.mark.parametrize("n_draws", [1, 2])
@@ -285,7 +290,7 @@ def test_an_image_has_the_same_fixed_views_whenever_and_with_whatever_it_is_scor
     images, at, seen = pictures(6), torch.tensor([7, 3, 1, 400, 0, 9]), {}
     for seed, chosen in ((0, [0, 1, 2]), (0, [2, 1, 5]), (0, [1]), (8, [1])):
         fixed = passes(seed=seed, view_draws="fixed", n_draws=n_draws, batchnorm=batchnorm)
-        fixed.logits(SETTLED() if batchnorm == "eval" else copy_of(SETTLED()), [images[chosen]], [at[chosen]])
+        fixed.logits(SETTLED() if batchnorm == "eval" else copy_of(SETTLED()), images[chosen], at[chosen])
         for turn, parameters in enumerate(fixed._draws(images[chosen], [len(chosen)], at[chosen])):
             for index, i in enumerate(chosen):
                 row = torch.cat([getattr(parameters, name)[index].flatten() for name in ("affine", "crop")])
@@ -299,7 +304,9 @@ def test_an_image_has_the_same_fixed_views_whenever_and_with_whatever_it_is_scor
 def test_logits_are_the_networks_in_evaluation_mode_on_the_12_views(view_draws, view_space):
     """Of all views, although equal ones share a pass. Draws are for each image or for all images of a class."""
     candidates = pictures(40, seed=2).split([15, 25])
-    got = passes(seed=9, view_draws=view_draws, view_space=view_space).logits(SETTLED(), candidates)
+    got = passes(seed=9, view_draws=view_draws, view_space=view_space).logits(
+        SETTLED(), torch.cat(candidates), sizes=[15, 25]
+    )
     expected = plain_logits(copy_of(SETTLED()).eval(), candidates, 9, view_space, per_image=view_draws == "image")
     assert got.shape == (12, 40, 5)
     assert expected.std(0).mean() > 0.01  # the views do differ
@@ -313,7 +320,7 @@ def test_how_many_views_are_held_at_a_time_does_not_show(how, monkeypatch):
     for chunk in (1000, 1, 3, 12, 13):
         monkeypatch.setattr("ucl.scorers.passes._CHUNK_ON_CPU", chunk)
         model = copy_of(SETTLED())
-        results.append((passes(**how).logits(model, candidates), state_of(model)))
+        results.append((passes(**how).logits(model, torch.cat(candidates), sizes=[5, 1, 7]), state_of(model)))
     for logits_PNC, state in results[1:]:
         torch.testing.assert_close(logits_PNC, results[0][0], rtol=1e-4, atol=1e-5)
         assert all(torch.equal(values, results[0][1][name]) for name, values in state.items())
@@ -321,21 +328,21 @@ def test_how_many_views_are_held_at_a_time_does_not_show(how, monkeypatch):
 
 @pytest.mark.parametrize("how", [{}, dict(dropout_passes=5), dict(batchnorm="train")], ids=str)
 def test_scoring_repeats_with_its_generator_and_goes_on_drawing(how):
-    images = [pictures(3)]
+    images = pictures(3)
     first = scorer(seed=6, **how)
-    a, b = first(copy_of(DROPPING()), images)[0], first(copy_of(DROPPING()), images)[0]
+    a, b = first(copy_of(DROPPING()), images), first(copy_of(DROPPING()), images)
     torch.manual_seed(99)  # the global random state has no influence
     again = scorer(seed=6, **how)
-    assert torch.equal(again(copy_of(DROPPING()), images)[0], a)
-    assert torch.equal(again(copy_of(DROPPING()), images)[0], b)
+    assert torch.equal(again(copy_of(DROPPING()), images), a)
+    assert torch.equal(again(copy_of(DROPPING()), images), b)
     assert not torch.equal(a, b)
-    assert not torch.equal(scorer(seed=7, **how)(copy_of(DROPPING()), images)[0], a)
+    assert not torch.equal(scorer(seed=7, **how)(copy_of(DROPPING()), images), a)
 
 
 @needs_bfloat16
 def test_bfloat16_scores_are_close_and_rank_alike():
-    images = [pictures(40, seed=3)]
-    exact, coarse = (scorer(seed=1, dtype=dtype)(SETTLED(), images)[0] for dtype in (torch.float32, torch.bfloat16))
+    images = pictures(40, seed=3)
+    exact, coarse = (scorer(seed=1, dtype=dtype)(SETTLED(), images) for dtype in (torch.float32, torch.bfloat16))
     assert not torch.equal(exact, coarse)
     assert (coarse - exact).abs().max() < 0.1 * exact.max()
     assert scipy.stats.spearmanr(exact.numpy(), coarse.numpy()).statistic > 0.95
@@ -343,8 +350,8 @@ def test_bfloat16_scores_are_close_and_rank_alike():
 
 @pytest.mark.parametrize("name", [name for name in NAIVE if ROWS[name].of_probabilities])
 def test_averaging_probabilities_scores_the_mean_of_the_views(name):
-    images = [pictures(6)]
-    got = scorer(SCORES[name], averaging="probabilities")(SETTLED(), images)[0]
+    images = pictures(6)
+    got = scorer(SCORES[name], averaging="probabilities")(SETTLED(), images)
     mean_NC = scipy.special.softmax(passes().logits(SETTLED(), images).double().numpy(), -1).mean(0)
     expected = [NAIVE[name]([np.log(p_C).tolist()]) for p_C in mean_NC]
     assert got.tolist() == pytest.approx(expected, abs=1e-9)
@@ -354,7 +361,7 @@ def test_averaging_probabilities_scores_the_mean_of_the_views(name):
 def test_the_dropout_score_is_the_variance_of_plain_dropout_passes():
     """With 200 passes each, means and variances agree within the sampling error."""
     images, model = pictures(3, seed=5), copy_of(DROPPING()).eval()
-    got = passes(dropout_passes=200).logits(model, [images]).double()
+    got = passes(dropout_passes=200).logits(model, images).double()
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.train()
@@ -369,7 +376,7 @@ def test_the_dropout_score_is_the_variance_of_plain_dropout_passes():
 def test_dropout_passes_in_training_mode_move_the_statistics_once_a_pass():
     """The stem has no dropout before it, so its statistics move as by plain passes of the same images."""
     images, model, plain = pictures(5), copy_of(DROPPING()), copy_of(DROPPING()).train()
-    scorer(dropout_variance, dropout_passes=20, batchnorm="train")(model, [images])
+    scorer(dropout_variance, dropout_passes=20, batchnorm="train")(model, images)
     with torch.no_grad():
         for _ in range(20):
             plain(images)
@@ -391,11 +398,9 @@ def users_scorer(function):
 
 
 def test_a_users_score_gets_the_logits_of_the_views():
-    images = [pictures(3), pictures(2, seed=1)]
+    images = pictures(5)
     expected = passes().logits(SETTLED(), images).double().abs().amax((0, 2))
-    torch.testing.assert_close(torch.cat(users_scorer(loudest)(SETTLED(), images)), expected)
-    ranks = users_scorer(lambda logits: torch.arange(logits.shape[1]))
-    assert [s.tolist() for s in ranks(SETTLED(), [pictures(2), pictures(1)])] == [[0.0, 1.0], [2.0]]
+    torch.testing.assert_close(users_scorer(loudest)(SETTLED(), images), expected)
     assert resolve("ucl.scorers:entropy") is entropy
 
 
@@ -417,7 +422,7 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 def test_a_score_that_cannot_be_used_is_refused_with_its_path(name):
     with refused("score", "mine:score"):
-        users_scorer(WRONG[name])(SETTLED(), [pictures(2), pictures(1)])
+        users_scorer(WRONG[name])(SETTLED(), pictures(3))
 
 
 def diverged():
@@ -430,8 +435,8 @@ def diverged():
 
 @pytest.mark.parametrize("function", [loudest, with_gaps, lambda losses: losses])
 def test_a_network_that_has_diverged_is_not_the_fault_of_a_users_score(function):
-    scores = users_scorer(function)(diverged(), [pictures(2), pictures(1)], labels=[1, 0])
-    assert torch.cat(scores).isnan().any()
+    scores = users_scorer(function)(diverged(), pictures(3), sizes={1: 2, 0: 1})
+    assert scores.isnan().any()
 
 
 def test_one_logit_that_is_not_finite_is_a_network_that_has_diverged(monkeypatch):
@@ -439,7 +444,7 @@ def test_one_logit_that_is_not_finite_is_a_network_that_has_diverged(monkeypatch
     score, logits_PNC = users_scorer(lambda logits: logits.mean((0, 2)) - logits.mean()), torch.zeros(12, 3, 5)
     logits_PNC[0, 1, 2] = math.inf
     monkeypatch.setattr(score.passes, "logits", lambda *_: logits_PNC)
-    (scores,) = score(SETTLED(), [pictures(3)])
+    scores = score(SETTLED(), pictures(3))
     assert not scores.isfinite().any()
 
 
@@ -448,7 +453,7 @@ def test_a_users_score_that_is_not_finite_where_a_class_is_masked_is_refused(mon
     logits_PNC[..., 4] = -math.inf
     monkeypatch.setattr(score.passes, "logits", lambda *_: logits_PNC)
     with pytest.raises(InputError):
-        score(SETTLED(), [pictures(3)])
+        score(SETTLED(), pictures(3))
 
 
 def test_the_control_is_uniform():
@@ -472,7 +477,7 @@ def test_a_score_gets_labels_features_and_losses_of_the_plain_images(monkeypatch
     scorer_of_losses = Scorer(score, passes(batchnorm=batchnorm), path="mine:score")
     if batchnorm == "eval":
         monkeypatch.setattr(scorer_of_losses.passes, "logits", lambda *_: pytest.fail("views were computed"))
-    scores = scorer_of_losses(model, [images[:2], images[2:]], labels=[3, 1])
+    scores = scorer_of_losses(model, images, sizes={3: 2, 1: 3})
     assert bool(moved(model, before)) == (batchnorm == "train") and model.training
     model.eval()
     with torch.no_grad():
@@ -480,7 +485,7 @@ def test_a_score_gets_labels_features_and_losses_of_the_plain_images(monkeypatch
     assert seen["labels_N"].tolist() == [3, 3, 1, 1, 1]
     torch.testing.assert_close(seen["features_ND"], features_ND, rtol=1e-3, atol=1e-4)
     losses = nn.functional.cross_entropy(logits_NC, torch.tensor([3, 3, 1, 1, 1]), reduction="none")
-    torch.testing.assert_close(torch.cat(scores).float(), losses, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(scores.float(), losses, rtol=1e-3, atol=1e-4)
 
 
 # What is refused
@@ -512,20 +517,20 @@ def test_a_plain_module_is_refused_and_scored_when_wrapped():
     net = nn.Sequential(nn.Flatten(), nn.Linear(3 * 28 * 28, 5))
     for function in (scorer(), passes().logits):
         with pytest.raises(InputError):
-            function(net, [pictures(2)])
-    assert scorer()(OwnNetwork(net, "name", 5, 3, 28, MEAN, STD), [pictures(2)])[0].shape == (2,)
+            function(net, pictures(2))
+    assert scorer()(OwnNetwork(net, "name", 5, 3, 28, MEAN, STD), pictures(2)).shape == (2,)
 
 
 @pytest.mark.parametrize("batchnorm", ["eval", "train"])
 def test_a_class_without_candidates_has_no_scores_and_changes_no_other(batchnorm):
     images = pictures(6)
-    (expected,) = scorer(batchnorm=batchnorm)(copy_of(SETTLED()), [images])
-    scores = scorer(batchnorm=batchnorm)(copy_of(SETTLED()), [images[:0], images, images[:0]])
-    assert list(map(len, scores)) == [0, 6, 0] and torch.equal(scores[1], expected)
+    expected = scorer(batchnorm=batchnorm)(copy_of(SETTLED()), images)
+    scores = scorer(batchnorm=batchnorm)(copy_of(SETTLED()), images, sizes={2: 0, 1: 6, 0: 0})
+    assert torch.equal(scores, expected)
 
 
 @pytest.mark.parametrize("how", [{}, {"view_space": "normalized"}, {"batchnorm": "train"}])
 def test_float_images_have_the_scores_of_the_same_pixels(how):
     images = pictures(6)
-    expected, scores = (scorer(**how)(copy_of(SETTLED()), [x])[0] for x in (images, images / 255))
+    expected, scores = (scorer(**how)(copy_of(SETTLED()), x) for x in (images, images / 255))
     torch.testing.assert_close(scores, expected)

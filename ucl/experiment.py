@@ -6,7 +6,6 @@ import datetime
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,11 +19,11 @@ from ucl.config import Config
 from ucl.errors import InputError
 from ucl.evaluation import AnytimeEvaluation
 from ucl.evaluation.run_files import RunFiles
-from ucl.evaluation.run_tests import FinalMemory, Progress, RunTests
-from ucl.listeners import Diverged, Listeners
+from ucl.evaluation.run_tests import Progress, RunTests, final_memory
+from ucl.listeners import Diverged, Listener
 from ucl.machine.clock import Clock
 from ucl.machine.determinism import GlobalGenerators, default_modes, repeatable
-from ucl.machine.hardware import commit, environment, package_hash, resolve_device, scoring_dtype
+from ucl.machine.hardware import environment, package_hash, peak_memory_mib, resolve_device, scoring_dtype
 from ucl.machine.terminal import progress_bar
 from ucl.records import Record
 from ucl.streams import datasets
@@ -70,24 +69,26 @@ def run(
     """
     if not isinstance(config, Config):
         raise InputError("config", config, "give a ucl.Config")
-    inputs = _prepare(config, device, root)
-    with repeatable(config.seed, inputs.device):
-        parts = stream, model, buffer, method = assemble(config, inputs.dataset, inputs.device, graphs)
-        clock, generators = Clock(inputs.device), GlobalGenerators(inputs.device)
-        tests = RunTests(config, model, stream, buffer, clock, inputs.dtype)
+    data, chosen, dtype, facts = _prepare(config, device, root)
+    with repeatable(config.seed, chosen):
+        parts = stream, model, buffer, method = assemble(config, data, chosen, graphs)
+        clock, generators = Clock(chosen), GlobalGenerators(chosen)
+        tests = RunTests(config, model, stream, buffer, clock, dtype)
         anytime = AnytimeEvaluation(config, model, stream, clock)
         folders = {"weights": weights, "predictions": predictions}
-        files = RunFiles(config, inputs.dataset, inputs.source, tests, clock, **folders)
-        # A run continues with the same files only, so that they have all tasks.
-        identity = inputs.identity() | {kind: str(path) for kind, path in files.paths.items()}
+        files = RunFiles(config, data, facts.get("source", ""), tests, clock, **folders)
+        # What must be equal for a continued run to give the result and the files of an uninterrupted one.
+        # The commit also changes when records are committed, and `package_hash` covers the code.
+        identity = {"experiment": config.key, "data": data.fingerprint, "source of ucl": package_hash(), **facts}
+        identity = {k: str(v) for k, v in {**identity, **files.paths}.items() if k not in ("peak_memory_mib", "commit")}
         state: dict[str, Any] = dict(model=model, buffer=buffer, method=method, generators=generators)
         state |= dict(tests=tests, anytime=anytime, clock=clock)
-        saved = Checkpoint(checkpoint, identity, state, stream, inputs.device)
+        saved = Checkpoint(checkpoint, identity, state, stream, chosen)
         n_learnt = saved.load()
         with progress_bar(stream.n_batches, config.label, progress) as bar:
             bar.update(sum(map(len, stream.tasks[:n_learnt])))
             shown = Progress(bar, tests.evaluation, config.balanced_accuracy)
-            listeners = Listeners([anytime, tests, shown, files, saved, FinalMemory(config, model, buffer)])
+            listeners = [anytime, tests, shown, files, saved]
             diverged_after = None
             try:
                 _learn(config, parts, n_learnt, listeners, clock)
@@ -95,14 +96,25 @@ def run(
                 diverged_after = stop.task.number
         learnt = stream.tasks if diverged_after is None else stream.tasks[: diverged_after + 1]
         timing = clock.seconds(batches=sum(map(len, learnt)))
-        facts = {**listeners.finish(), **inputs.entries(parts), "timing": timing, "diverged_after": diverged_after}
-        record = Record(config=config, **facts)
+        results = {name: value for listener in listeners for name, value in listener.finish().items()}
+        record = Record(
+            config=config,
+            classes=list(data.classes),
+            class_order=list(stream.class_order),
+            memory=final_memory(config, model, buffer),
+            timing=timing,
+            environment=facts | {"peak_memory_mib": peak_memory_mib(chosen), "graphs": method.graphs_in_use},
+            data=dict(name=data.name, fingerprint=data.fingerprint, training_images=len(data.train_labels)),
+            date=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+            diverged_after=diverged_after,
+            **results,
+        )
     if record.diverged_after is not None:
         warnings.warn(record.warning, stacklevel=2)
     return record
 
 
-def _learn(config: Config, parts: Parts, n_learnt: int, listeners: Listeners, clock: Clock) -> None:
+def _learn(config: Config, parts: Parts, n_learnt: int, listeners: list[Listener], clock: Clock) -> None:
     """Algorithm 1, from task `n_learnt` on, counted from 0."""
     stream, model, buffer, method = parts
     training = partial(_measured, config, clock, "training", "method", "population", "model")
@@ -114,11 +126,13 @@ def _learn(config: Config, parts: Parts, n_learnt: int, listeners: Listeners, cl
             if buffer is not None:
                 with memory():
                     buffer.update(model, batch)
-            listeners.after_batch(task)
+            for listener in listeners:
+                listener.after_batch(task)
         if buffer is not None:
             with memory():
                 buffer.end_of_task(model, task)
-        listeners.after_task(task)
+        for listener in listeners:
+            listener.after_task(task)
 
 
 @contextmanager
@@ -129,50 +143,18 @@ def _measured(config: Config, clock: Clock, part: str, *fields: str) -> Iterator
         yield
 
 
-@dataclass
-class _RunInputs:
-    """The inputs of a run, and its device and arithmetic."""
-
-    config: Config
-    dataset: datasets.ImageDataset
-    device: torch.device
-    dtype: torch.dtype
-    source: str  # hash of the sources of the user's objects
-
-    def environment(self) -> dict[str, Any]:
-        """The environment entry of the record, see `Record`."""
-        source = {"source": self.source} if self.source else {}
-        return {**environment(self.device, self.dtype), **source}
-
-    def entries(self, parts: Parts) -> dict[str, Any]:
-        """The entries of the record that do not come from listeners, at the end of the run."""
-        data = self.dataset
-        return {
-            "classes": list(data.classes),
-            "class_order": list(parts.stream.class_order),
-            "environment": self.environment() | {"graphs": parts.method.graphs_in_use},
-            "data": dict(name=data.name, fingerprint=data.fingerprint, training_images=len(data.train_labels)),
-            "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        }
-
-    def identity(self) -> dict[str, str]:
-        """What must be equal for a continued run to give the result of an uninterrupted one."""
-        # The commit need not be: it also changes when records are committed, and `package_hash` covers the code.
-        facts = {"experiment": self.config.key, "data": self.dataset.fingerprint, "source of ucl": package_hash()}
-        facts |= self.environment()
-        return {name: str(value) for name, value in facts.items() if name not in ("peak_memory_mib", "commit")}
-
-
-def _prepare(config: Config, device: str, root: str | Path | None) -> _RunInputs:
-    """Load the data and choose the device; raise an InputError if the run is not possible."""
-    commit()  # read now, as the commit and the files may change during the run
-    package_hash()
+def _prepare(
+    config: Config, device: str, root: str | Path | None
+) -> tuple[datasets.ImageDataset, torch.device, torch.dtype, dict[str, Any]]:
+    """The data, the device, the arithmetic of scoring and the environment; an InputError if the run is not possible."""
     chosen = resolve_device(device)
     dtype = scoring_dtype(config, chosen)
     if chosen.type == "cuda":
         torch.cuda.init()  # before that there are no memory statistics
         torch.cuda.reset_peak_memory_stats(chosen)
+    facts = environment(chosen, dtype)
     for field, path in config.user_objects.items():
         find_user_object(field, path)  # before the data are downloaded
-    dataset = datasets.load(config.dataset, root, config.image_size)
-    return _RunInputs(config, dataset, chosen, dtype, user_objects.source_hash(config.user_objects.values()))
+    if source := user_objects.source_hash(config.user_objects.values()):
+        facts["source"] = source
+    return datasets.load(config.dataset, root, config.image_size), chosen, dtype, facts

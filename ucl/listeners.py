@@ -30,18 +30,3 @@ class Listener:
     def finish(self) -> dict[str, Any]:
         """The run has ended; returns entries of its `Record`, by name."""
         return {}
-
-
-class Listeners(list[Listener]):
-    """Listeners, which are called one after another."""
-
-    def after_batch(self, task: Task) -> None:
-        for listener in self:
-            listener.after_batch(task)
-
-    def after_task(self, task: Task) -> None:
-        for listener in self:
-            listener.after_task(task)
-
-    def finish(self) -> dict[str, Any]:
-        return {name: value for listener in self for name, value in listener.finish().items()}

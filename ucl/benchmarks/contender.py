@@ -116,10 +116,10 @@ class TimedPasses(ScoringPasses):
         self.per_image = passes.dropout_passes or len(views.VIEWS)
         self.n_images = 0
 
-    def logits(self, model: Network, candidates: Sequence[Tensor], positions: Sequence[Tensor] = ()) -> Tensor:
-        self.n_images = sum(map(len, candidates))
+    def logits(self, model: Network, images_NCHW: Tensor, *given: Any, **named: Any) -> Tensor:
+        self.n_images = len(images_NCHW)
         with self._time_of("passes"):
-            return super().logits(model, candidates, positions)
+            return super().logits(model, images_NCHW, *given, **named)
 
     def _draws(self, *given: Any) -> Iterator[views.ViewParameters]:
         return self._timed(super()._draws(*given))

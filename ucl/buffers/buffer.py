@@ -105,7 +105,7 @@ class Buffer(ABC):
 
     def images_at(self, slots: Tensor) -> Tensor:
         """The images (N, C, H, W), uint8, of these slots (N,)."""
-        return images_at(self.images, slots)
+        return as_images(as_words(self.images)[slots], self.images.shape[1:])
 
     def samples_at(self, slots: np.ndarray) -> tuple[Tensor, Tensor]:
         """Images (N, C, H, W), uint8, and labels (N,), int64, of these slots (N,), on the device."""
@@ -234,13 +234,6 @@ class Buffer(ABC):
         return like.new_full((self.size, *like.shape[1:]), math.nan if like.is_floating_point() else 0)
 
 
-def images_at(images_NCHW: Tensor, indices: Tensor) -> Tensor:
-    """A copy of the images with these indices, channels last."""
-    channels, height, width = images_NCHW.shape[1:]
-    taken = as_words(images_NCHW)[indices].view(torch.uint8)
-    return taken.unflatten(1, (height, width, channels)).permute(0, 3, 1, 2)
-
-
 def as_words(images_NCHW: Tensor) -> Tensor:
     """Images as one row of numbers each, sharing their memory if that is channels last.
 
@@ -248,6 +241,12 @@ def as_words(images_NCHW: Tensor) -> Tensor:
     """
     bytes_NR = images_NCHW.permute(0, 2, 3, 1).flatten(1)
     return bytes_NR.view(torch.int64) if bytes_NR.shape[1] % 8 == 0 else bytes_NR
+
+
+def as_images(words: Tensor, shape: Sequence[int]) -> Tensor:
+    """The images (N, C, H, W), channels last, whose `as_words` these are; `shape` is that of an image."""
+    channels, height, width = shape
+    return words.view(torch.uint8).unflatten(1, (height, width, channels)).permute(0, 3, 1, 2)
 
 
 def _indices(name: str, given: Indices, n: int) -> np.ndarray:

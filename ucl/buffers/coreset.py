@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -45,16 +45,12 @@ class CoresetBuffer(UncertaintyBuffer):
         self._task = batch.task
         super().update(model, batch)
 
-    def _measures(
-        self, model: Network, candidates: Sequence[Tensor], positions: Sequence[Tensor], labels: Sequence[int]
-    ) -> list[Tensor]:
-        """The measures (N,) of each class's candidates."""
-        sizes = [len(images) for images in candidates]
-        labels_N = torch.tensor(labels).repeat_interleave(torch.tensor(sizes)).to(self.device, non_blocking=True)
-        gradients = last_layer_gradients(model, torch.cat(list(candidates)), labels_N)
+    def _measures(self, model: Network, images: Tensor, positions: Tensor, sizes: Mapping[int, int]) -> Tensor:
+        """The measures (N,) of the candidates."""
+        gradients = last_layer_gradients(model, images, self._on_device(np.repeat([*sizes], [*sizes.values()])))
         earlier = np.flatnonzero(self.tasks[: self.n_stored] != self._task)  # all without task numbers
         reference = last_layer_gradients(model, *self.samples_at(earlier)) if len(earlier) else None
-        return list(coreset_measure(gradients, reference).split(sizes))
+        return coreset_measure(gradients, reference)
 
 
 def last_layer_gradients(model: Network, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

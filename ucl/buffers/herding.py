@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -70,10 +70,10 @@ class FeatureBuffer(UncertaintyBuffer):
         super().__init__(*arguments, scorer=self._numbers, selection=bottom_k, **named)
         self._rule = rule
 
-    def _numbers(self, model: Network, candidates: Sequence[Tensor], *_: object) -> list[Tensor]:
-        """The rule's numbers (N,) of each class's candidates, from the features in evaluation mode."""
-        features_ND = features_of(model, torch.cat(list(candidates))).double()
-        return [self._rule(part_ND) for part_ND in features_ND.split([len(images) for images in candidates])]
+    def _numbers(self, model: Network, images: Tensor, positions: Tensor, sizes: Mapping[int, int]) -> Tensor:
+        """The rule's numbers (N,) of the candidates, from the features in evaluation mode."""
+        features_ND = features_of(model, images).double()
+        return torch.cat([self._rule(of_class_ND) for of_class_ND in features_ND.split(list(sizes.values()))])
 
 
 herding_buffer = partial(FeatureBuffer, rule=herding)

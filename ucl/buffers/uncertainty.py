@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ucl.buffers.buffer import Buffer, Indices, as_words, images_at
+from ucl.buffers.buffer import Buffer, Indices, as_images, as_words
 from ucl.buffers.selection import Selection, quotas
 from ucl.fields import check_fields
 from ucl.models import Network
@@ -19,8 +19,9 @@ from ucl.streams import Batch
 
 _EMPTY = np.array([], dtype=np.int64)
 
-Scoring = Callable[[Network, Sequence[Tensor], Sequence[Tensor], Sequence[int]], list[Tensor]]
-"""A scorer: takes the model and, of each class, images (N, C, H, W), positions (N,) and label; returns scores (N,)."""
+Scoring = Callable[[Network, Tensor, Tensor, Mapping[int, int]], Tensor]
+"""A scorer: takes the model, images (N, C, H, W) and positions (N,) of candidates, class after class, and the number of
+candidates of each class by its label; returns scores (N,)."""
 
 
 @dataclass
@@ -128,14 +129,9 @@ class UncertaintyBuffer(Buffer):
     def _score(self, model: Network, samples: Samples, candidates: Mapping[int, Tensor]) -> None:
         """Score the samples in the batch, and rescore stored samples of their classes; changes scores and ages."""
         due = {label: self._due(label, candidates[label], samples.ages) for label in samples.arrived}
-        images = []
-        for label, in_batch in samples.arrived.items():
-            stored_images = self.images_at(due[label][: -len(in_batch)])
-            images.append(torch.cat([stored_images, images_at(samples.batch.images, self._on_device(in_batch))]))
-        positions = [samples.positions[indices] for indices in due.values()]
-        new_scores = torch.cat(self.scorer(model, images, positions, list(samples.arrived))).double()
-
-        indices = torch.cat(list(due.values()))
+        indices, sizes = torch.cat(list(due.values())), {label: len(of_class) for label, of_class in due.items()}
+        images = as_images(self._words(samples.batch, indices), self.images.shape[1:])
+        new_scores = self.scorer(model, images, samples.positions[indices], sizes).double()
         old_scores = samples.scores[indices]
         smoothed = torch.lerp(old_scores, new_scores, self.smoothing)
         samples.scores[indices] = torch.where(old_scores.isnan(), new_scores, smoothed)
@@ -173,14 +169,18 @@ class UncertaintyBuffer(Buffer):
         from_M = torch.cat(list(retained.values()))
         for name, values in self._values_of(batch).items():
             self.values[name][slots_M] = torch.cat([self.values[name], values])[from_M]
-        # Not by `torch.cat`, as a memory of large images takes gigabytes.
-        stored, arrived = as_words(self.images), as_words(batch.images)
-        is_new_M1 = (from_M >= self.size)[:, None]
-        arrived_M = arrived[(from_M - self.size).clamp_min(0)]
-        stored[slots_M] = torch.where(is_new_M1, arrived_M, stored[from_M.clamp_max(self.size - 1)])
+        as_words(self.images)[slots_M] = self._words(batch, from_M)
         self.positions[slots_M] = samples.positions[from_M]
         self.scores[slots_M] = samples.scores[from_M]
         self._age[slots_M] = samples.ages[from_M]
+
+    def _words(self, batch: Batch, indices: Tensor) -> Tensor:
+        """The images of stored and new samples, see `Samples`, as `as_words` has them."""
+        # Not by `torch.cat`, as a memory of large images takes gigabytes.
+        stored, arrived = as_words(self.images), as_words(batch.images)
+        is_new = (indices >= self.size)[:, None]
+        new = arrived[(indices - self.size).clamp_min(0)]
+        return torch.where(is_new, new, stored[indices.clamp_max(self.size - 1)])
 
     def _assign_slots(self, n_slots: Mapping[int, int]) -> None:
         """Give these classes as many slots; slots that one class gives up go to the classes that need more."""

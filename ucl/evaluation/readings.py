@@ -113,7 +113,7 @@ def displace(model: Network, task: Task, buffer: Buffer | None, draw: np.random.
     generator = torch.Generator().manual_seed(int(draw.integers(2**62)))
     published = ScoringPasses(generator, batchnorm="train", view_draws="batch", view_space="normalized", dtype=dtype)
     if scored := sorted((images for images in candidates if len(images)), key=len):  # none: possible in blurry tasks
-        published.logits(model, scored)
+        published.logits(model, torch.cat(scored), sizes=[len(images) for images in scored])
 
 
 def estimate(model: Network, batches: Iterator[Tensor]) -> None:

@@ -152,28 +152,21 @@ class Progress(Listener):
             self._bar.set_postfix_str(f"A {decimal(100 * accuracy_T[task.number])} %")
 
 
-class FinalMemory(Listener):
-    """Reports the memory at the end, with the uncertainty of the final model, by the same views for every method."""
-
-    def __init__(self, config: Config, model: Network, buffer: Buffer | None) -> None:
-        self._config, self._model, self._buffer = config, model, buffer
-
-    def finish(self) -> dict[str, Any]:
-        buffer = self._buffer
-        if buffer is None or not buffer.n_stored:
-            return {"memory": {}}
-        n = buffer.n_stored
-        draw = torch.Generator().manual_seed(seed_for(self._config.seed, "final views"))
-        logits_PNC = scorers.ScoringPasses(draw).logits(self._model, [buffer.images[:n]])
-        scores = buffer.scores[:n].tolist() if self._config.uses_scores else [math.nan] * n
-        memory = {
-            "position": buffer.positions[:n].tolist(),
-            "label": buffer.labels[:n].tolist(),
-            "score": [_short(score) for score in scores],
-            "confidence": [_short(1 - score) for score in scorers.least_confidence(logits_PNC).tolist()],
-            "bregman_information": [_short(score) for score in scorers.bregman_information(logits_PNC).tolist()],
-        }
-        return {"memory": memory}
+def final_memory(config: Config, model: Network, buffer: Buffer | None) -> dict[str, list]:
+    """The memory at the end of a run, with the uncertainty of the final model, by the same views for every method."""
+    if buffer is None or not buffer.n_stored:
+        return {}
+    n = buffer.n_stored
+    draw = torch.Generator().manual_seed(seed_for(config.seed, "final views"))
+    logits_PNC = scorers.ScoringPasses(draw).logits(model, buffer.images[:n])
+    scores = buffer.scores[:n].tolist() if config.uses_scores else [math.nan] * n
+    return {
+        "position": buffer.positions[:n].tolist(),
+        "label": buffer.labels[:n].tolist(),
+        "score": [_short(score) for score in scores],
+        "confidence": [_short(1 - score) for score in scorers.least_confidence(logits_PNC).tolist()],
+        "bregman_information": [_short(score) for score in scorers.bregman_information(logits_PNC).tolist()],
+    }
 
 
 def _short(value: float) -> float | None:

@@ -73,7 +73,7 @@ def environment(device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "scoring_precision": str(dtype).removeprefix("torch."),
-        "peak_memory_mib": round(_peak_bytes(device) / 2**20),
+        "peak_memory_mib": peak_memory_mib(device),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": np.__version__,
@@ -99,16 +99,16 @@ def _processor_name() -> str:
     return _cpuinfo("model name") or platform.processor() or platform.machine()
 
 
-def _peak_bytes(device: torch.device) -> int:
-    """Peak memory in bytes: of the tensors on a GPU, otherwise of this process since its start."""
+def peak_memory_mib(device: torch.device) -> int:
+    """Peak memory in MiB: of the tensors on a GPU, otherwise of this process since its start."""
     if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
+        return round(torch.cuda.max_memory_allocated(device) / 2**20)
     try:
         import resource
     except ImportError:  # Windows
         return 0
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
+    return round(peak / 2**20 if sys.platform == "darwin" else peak / 2**10)
 
 
 @functools.cache

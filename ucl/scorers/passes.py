@@ -62,8 +62,10 @@ class ScoringPasses:
         self._graphed = Graphed(self._logits_of_draw, self.graphs)
 
     @torch.no_grad()
-    def logits(self, model: Network, candidates: Sequence[Tensor], positions: Sequence[Tensor] = ()) -> Tensor:
-        """Logits (P, N, C) of the candidates' views, in the order of the classes.
+    def logits(
+        self, model: Network, images_NCHW: Tensor, positions_N: Tensor | None = None, sizes: Sequence[int] = ()
+    ) -> Tensor:
+        """Logits (P, N, C) of the views of images, class after class; `sizes` by default: all are of one class.
 
         With `batchnorm` "train" the passes are those of the reference implementation: one pass in training mode for
         each class and view, which updates the running statistics of the model.
@@ -74,15 +76,14 @@ class ScoringPasses:
         if not isinstance(model, Network):
             call = "ucl.models.OwnNetwork(model, 'name', n_classes, channels, image_size, mean, std)"
             raise InputError("model", type(model).__name__, f"is no network of ucl.models; give {call}")
+        sizes = list(sizes) or [len(images_NCHW)]
         if self.batchnorm == "train" and model.has_running_statistics:
-            return self._training_mode_logits(model, candidates, positions or [None] * len(candidates))
-        images_NCHW = torch.cat(list(candidates))  # In evaluation mode, images do not affect each other.
-        if self.dropout_passes:
+            return self._training_mode_logits(model, images_NCHW, positions_N, sizes)
+        if self.dropout_passes:  # In evaluation mode, images do not affect each other.
             return self._dropout_logits(model, images_NCHW)
-        at_N = torch.cat(list(positions)) if len(positions) else None
         # A user's network may draw in evaluation mode, too, which would change the masks of training steps.
         with restored_draws(images_NCHW.device):
-            draws = self._draws(images_NCHW, [len(c) for c in candidates], at_N)
+            draws = self._draws(images_NCHW, sizes, positions_N)
             return torch.cat([self._graphed(model, images_NCHW, *vars(parameters).values()) for parameters in draws])
 
     def _dropout_logits(self, model: Network, images_NCHW: Tensor) -> Tensor:
@@ -112,14 +113,15 @@ class ScoringPasses:
         return torch.cat(logits, 1)
 
     def _training_mode_logits(
-        self, model: Network, candidates: Sequence[Tensor], positions: Sequence[Tensor | None]
+        self, model: Network, all_NCHW: Tensor, positions_N: Tensor | None, all_sizes: list[int]
     ) -> Tensor:
         """Logits of classes in their order; each view of a class is normalised by its own batch statistics."""
         network, logits_of_groups = in_training_mode(model, self.dtype), []
         # Several draws of the views, or of views and masks, are made class by class.
         one_draw = self.dropout_passes > 0 or (self.n_draws == 1 and model.draws_nothing)
-        limit = images_at_once(1024, candidates[0].shape[-1]) if network.joins_classes and one_draw else 1
-        for images_NCHW, sizes, at_N in _groups(candidates, positions, limit):
+        limit = images_at_once(1024, all_NCHW.shape[-1]) if network.joins_classes and one_draw else 1
+        for part, sizes in _groups(all_sizes, limit):
+            images_NCHW, at_N = all_NCHW[part], None if positions_N is None else positions_N[part]
             with _seeded_dropout(model, self.generator, images_NCHW.device):
                 if self.dropout_passes:
                     x_NCHW = model.normalize(images_NCHW)
@@ -158,15 +160,12 @@ class ScoringPasses:
                 yield views.draw(len(sizes), image_size, self.generator)[class_N].to(device)
 
 
-def _groups(
-    candidates: Sequence[Tensor], positions: Sequence[Tensor | None], limit: int
-) -> Iterator[tuple[Tensor, list[int], Tensor | None]]:
-    """Images, sizes and positions of classes with about `limit` images together, or of one class if it has more."""
-    classes = [(images, at_N) for images, at_N in zip(candidates, positions, strict=True) if len(images)]
-    ends = itertools.accumulate(len(images) for images, _ in classes)
-    for _, group in itertools.groupby(zip(classes, ends, strict=True), lambda item: item[1] // limit):
-        images, at = zip(*(of_class for of_class, _ in group), strict=True)
-        yield torch.cat(images), [len(x) for x in images], None if at[0] is None else torch.cat(at)
+def _groups(sizes: list[int], limit: int) -> Iterator[tuple[slice, list[int]]]:
+    """Parts of all images, with the sizes of their classes: about `limit` images, or a class that has more."""
+    classes = zip(sizes, itertools.accumulate(sizes), strict=True)
+    for _, group in itertools.groupby((of_class for of_class in classes if of_class[0]), lambda item: item[1] // limit):
+        group_sizes, ends = zip(*group, strict=True)
+        yield slice(ends[-1] - sum(group_sizes), ends[-1]), list(group_sizes)
 
 
 def _parts(images_NCHW: Tensor) -> Iterator[slice]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -68,19 +68,24 @@ class Scorer:
 
     @torch.no_grad()
     def __call__(
-        self, model: Network, candidates: Sequence[Tensor], positions: Sequence[Tensor] = (), labels: Sequence[int] = ()
-    ) -> list[Tensor]:
+        self,
+        model: Network,
+        images: Tensor,
+        positions: Tensor | None = None,
+        sizes: Mapping[int, int] | None = None,
+    ) -> Tensor:
         """Score the candidates of several classes at once.
 
         Args:
             model: the network.
-            candidates: images (N, C, H, W) of each class, uint8 or float in [0, 1].
-            positions: indices (N,), int64, of each class's images in the data set's training images; only `view_draws`
-                "fixed" needs them.
-            labels: label of each class; only scores with labels or losses as inputs need them.
+            images: (N, C, H, W), uint8 or float in [0, 1], class after class.
+            positions: (N,), int64: index of each image in the data set's training images; only `view_draws` "fixed"
+                needs them.
+            sizes: number of candidates of each class, by its label; without it all are of one class. Only scores with
+                labels or losses as inputs need the labels.
 
         Returns:
-            The scores (N,) of each class, float64, on the images' device.
+            The scores (N,), float64, on the images' device.
 
         Raises:
             InputError: the user's score raised an error, or returned something else than a finite real number per
@@ -89,45 +94,38 @@ class Scorer:
         names = self._by_name.asked
         if self.passes.batchnorm == "train" and model.has_running_statistics:
             names |= {"logits_PNC"}  # The passes change the statistics that tests read, whatever the score is.
-        inputs = self._inputs(names, model, candidates, positions, labels)
+        inputs = self._inputs(names, model, images, positions, sizes or {-1: len(images)})
         # Before the call, as a user's score may write into its inputs. Only a user's score waits for the GPU. A network
         # that masks classes by -inf has not diverged.
         has_diverged = bool(self.path) and any((v.isnan() | v.isposinf()).any() for v in inputs.values())
         scores_N = user_objects.call("score", self.path, self._by_name, inputs)
-        sizes, device = [len(images) for images in candidates], candidates[0].device
         is_real = isinstance(scores_N, Tensor) and not scores_N.is_complex()
-        if not is_real or scores_N.shape != (sum(sizes),) or scores_N.device != device:
+        if not is_real or scores_N.shape != (len(images),) or scores_N.device != images.device:
             got = type(scores_N).__name__
             if isinstance(scores_N, Tensor):
                 got = f"{scores_N.dtype} {tuple(scores_N.shape)} on {scores_N.device}".removeprefix("torch.")
-            reason = f"returned {got}; return a real number per image: a tensor ({sum(sizes)},) on {device}"
+            reason = f"returned {got}; return a real number per image: a tensor ({len(images)},) on {images.device}"
             raise InputError("score", self._name, reason)
         if self.path and not has_diverged and not scores_N.isfinite().all():
             reason = f"returned NaN or infinity for {int((~scores_N.isfinite()).sum())} images; return finite numbers"
             raise InputError("score", self._name, reason)
-        return list(scores_N.double().split(sizes))
+        return scores_N.double()
 
     def _inputs(
-        self,
-        names: Container[str],
-        model: Network,
-        candidates: Sequence[Tensor],
-        positions: Sequence[Tensor],
-        labels: Sequence[int],
+        self, names: Container[str], model: Network, images: Tensor, positions: Tensor | None, sizes: Mapping[int, int]
     ) -> dict[str, Tensor]:
         """Those of `INPUTS` with these names, and the labels for the losses; nothing else is computed."""
         inputs: dict[str, Tensor] = {}
         if "logits_PNC" in names:
-            logits_PNC = self.passes.logits(model, candidates, positions)
+            logits_PNC = self.passes.logits(model, images, positions, list(sizes.values()))
             averages = self.averaging == "probabilities"
             inputs["logits_PNC"] = mean_probabilities(logits_PNC) if averages else logits_PNC
         if "labels_N" in names or "losses" in names:
-            sizes, device = torch.tensor([len(images) for images in candidates]), candidates[0].device
-            inputs["labels_N"] = torch.tensor(labels).repeat_interleave(sizes).to(device, non_blocking=True)
+            labels_N = torch.tensor([*sizes]).repeat_interleave(torch.tensor([*sizes.values()]))
+            inputs["labels_N"] = labels_N.to(images.device, non_blocking=True)
         if "features_ND" in names or "losses" in names:
-            network = in_evaluation_mode(model, self.passes.dtype)
-            x_NCHW = model.normalize(torch.cat(list(candidates)))
-            with restored_draws(x_NCHW.device):
+            network, x_NCHW = in_evaluation_mode(model, self.passes.dtype), model.normalize(images)
+            with restored_draws(images.device):
                 if "features_ND" in names:
                     inputs["features_ND"], logits_NC = network.features_and_logits(x_NCHW)
                 else:
@@ -156,12 +154,10 @@ class RandomScores:
     def __init__(self, seed: int) -> None:
         self._draw = torch.Generator().manual_seed(seed)
 
-    def __call__(self, model: Network, candidates: Sequence[Tensor], *_: object) -> list[Tensor]:
-        """Random numbers (N,) in [0, 1) for each class's candidates."""
-        return [
-            torch.rand(len(c), generator=self._draw, dtype=torch.float64).to(c.device, non_blocking=True)
-            for c in candidates
-        ]
+    def __call__(self, model: Network, images: Tensor, *_: object) -> Tensor:
+        """Random numbers (N,) in [0, 1) for the candidates."""
+        scores_N = torch.rand(len(images), generator=self._draw, dtype=torch.float64)
+        return scores_N.to(images.device, non_blocking=True)
 
     def state_dict(self) -> dict[str, Any]:
         return {"draw": self._draw.get_state()}

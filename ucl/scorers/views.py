@@ -33,7 +33,7 @@ _COLUMNS = (4, 4, 4, 1, 2, 1, 8, 10, 10, 2)  # How many uniform numbers an image
 
 @dataclass(frozen=True)
 class ViewParameters:
-    """Parameters of the views: one row per image, or a single row that all images share; float32.
+    """Parameters of the views: one row per image; float32.
 
     Coordinates are (x, y). The matrices map an output pixel, in pixels from the image's centre, to the input position
     in `grid_sample`'s coordinates, where -1 and 1 are the image's edges.
@@ -59,8 +59,8 @@ class ViewParameters:
         return len(self.brightness)
 
     def __getitem__(self, images: slice | Tensor) -> ViewParameters:
-        """The parameters of some of the images; a single row, which all images share, is returned unchanged."""
-        return self if len(self) == 1 else self._map(lambda tensor: tensor[images])
+        """The parameters of some of the images."""
+        return self._map(lambda tensor: tensor[images])
 
     def to(self, device: torch.device | str) -> ViewParameters:
         """The parameters on a device; the host waits only for a copy to the host itself."""
@@ -93,7 +93,7 @@ def draw(n: int, image_size: int, generator: torch.Generator) -> ViewParameters:
     Every parameter is a function of the row's uniform numbers. All rows are drawn at once.
 
     Args:
-        n: number of rows: that of the images, or 1 for a row that all images share.
+        n: number of images.
         image_size: height and width of the images, in pixels.
         generator: source of the uniform numbers.
 
@@ -213,7 +213,7 @@ def apply(images: Tensor, parameters: ViewParameters, fill: Tensor | Sequence[fl
 
     Args:
         images: (N, C, H, W) float32, square, C = 1 or 3; not changed.
-        parameters: parameters for images of this size: one row per image, or one row for all.
+        parameters: parameters for images of this size.
         fill: (C,) or (1,), value of the cutouts' holes; by default 0.5.
 
     Returns:
@@ -293,8 +293,7 @@ def _crop_grid(crop: Tensor, size: int) -> Tensor:
 
 
 def _sample(images: Tensor, grids: Tensor, **how: str) -> Tensor:
-    """Images (N, C, S, S) sampled at V grids each, (N or 1, 2, V, S, S) -> (V, N, C, S, S)."""
+    """Images (N, C, S, S) sampled at V grids each, (N, 2, V, S, S) -> (V, N, C, S, S)."""
     # One grid that is V times as tall as the image avoids copies of the images.
-    tall = grids.flatten(2, 3).permute(0, 2, 3, 1).expand(len(images), -1, -1, -1)
-    sampled = F.grid_sample(images, tall, align_corners=False, **how)
+    sampled = F.grid_sample(images, grids.flatten(2, 3).permute(0, 2, 3, 1), align_corners=False, **how)
     return sampled.unflatten(2, grids.shape[2:4]).permute(2, 0, 1, 3, 4)

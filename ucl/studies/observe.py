@@ -135,10 +135,10 @@ def scores_of(model: Network, images_NCHW: Tensor, positions_N: Tensor, seed: in
 
     scores: dict[str, Tensor] = {}
     with seeded_draws(seed_for(seed, "explored scores"), images_NCHW.device):
-        logits_PNC = passes().logits(model, [images_NCHW], [positions_N])
+        logits_PNC = passes().logits(model, images_NCHW, positions_N)
         for name, row in SCORES.items():
             if not row.dropout_passes:
                 scores[name] = scorers.SCORES[name](logits_PNC)
             elif model.dropout_rate:
-                scores[name] = scorers.SCORES[name](passes(DROPOUT_PASSES).logits(model, [images_NCHW]))
+                scores[name] = scorers.SCORES[name](passes(DROPOUT_PASSES).logits(model, images_NCHW))
     return {name: values.masked_fill(~values.isfinite(), math.nan).cpu().numpy() for name, values in scores.items()}

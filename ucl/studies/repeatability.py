@@ -41,7 +41,7 @@ def draws(model: Network, images: Tensor, n: int, generator: torch.Generator, dr
         dropout_passes: 0 for the 12 views, otherwise the number of dropout passes, as for the score MC.
     """
     passes = ScoringPasses(generator, dropout_passes)
-    logits_PMC = passes.logits(model, [images.repeat(n, 1, 1, 1)])  # Each draw gets a copy of each image.
+    logits_PMC = passes.logits(model, images.repeat(n, 1, 1, 1))  # Each draw gets a copy of each image.
     return logits_PMC.unflatten(1, (n, len(images))).transpose(0, 1)
 
 
