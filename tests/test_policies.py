@@ -24,7 +24,7 @@ from ucl.buffers import (
     ICaRLBuffer,
     LossAwareBuffer,
     RainbowBuffer,
-    gradients,
+    gss,
     homogeneous,
     loss_aware,
     rainbow,
@@ -331,7 +331,7 @@ def test_gss_is_the_authors_algorithm(model):
 @given(weights=st.lists(st.sampled_from([0.0, 0.1, 0.5]), min_size=1, max_size=9), data=st.data())
 def test_slots_are_drawn_once_each_and_those_without_weight_last(weights, data):
     n = data.draw(st.integers(0, len(weights)))
-    drawn = gradients.drawn_by_weight(np.array(weights), n, np.random.default_rng(0)).tolist()
+    drawn = gss.drawn_by_weight(np.array(weights), n, np.random.default_rng(0)).tolist()
     assert len(set(drawn)) == len(drawn) == n
     n_drawable = sum(w > 0 for w in weights)
     assert all(weights[i] > 0 for i in drawn[:n_drawable])

@@ -226,7 +226,7 @@ POLICIES = _named(
            "to those of the class (Rebuffi et al., 2017); not online",
            "ucl.buffers.herding:ICaRLBuffer", label="iCaRL herding", colour="#3838a8"),
     Policy("gss", "GSS-greedy: samples with gradients unlike the others' (Aljundi et al., 2019)",
-           "ucl.buffers.gradients:GSSGreedyBuffer", label="GSS", colour="#b50080", has_quotas=False),
+           "ucl.buffers.gss:GSSGreedyBuffer", label="GSS", colour="#b50080", has_quotas=False),
     Policy("homogeneous", "MOE: at a task's end, among all its images, those whose neighbours have their label "
            "(Hurtado et al., 2023); not online",
            "ucl.buffers.homogeneous:HomogeneousBuffer", label="MOE", colour="#db6e4a"),

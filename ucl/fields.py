@@ -199,7 +199,8 @@ def check(name: str, value: Any) -> None:
             raise InputError(name, value, f"give {wanted}")
     elif name in CLASS_LISTS and not (isinstance(value, str) and value in allowed):
         classes = [c for task in classes_in(value) for c in task] if isinstance(value, str) else []
-        if len({*classes}) < max(len(classes), 2) or "" in classes or ("|" in value and name != "tasks"):
+        is_repeated, is_in_tasks = len({*classes}) < len(classes), "|" in str(value)
+        if len(classes) < 2 or is_repeated or "" in classes or (is_in_tasks and name != "tasks"):
             example = "0,1|2" if name == "tasks" else "2,0,1"
             raise InputError(name, value, f"give {' or '.join(allowed)}, or each class once, such as '{example}'")
     elif name not in catalogue.USER_OBJECTS:

@@ -2,7 +2,7 @@
 
 from ucl.buffers.buffer import Buffer
 from ucl.buffers.coreset import CoresetBuffer
-from ucl.buffers.gradients import GSSGreedyBuffer
+from ucl.buffers.gss import GSSGreedyBuffer
 from ucl.buffers.herding import FeatureBuffer, ICaRLBuffer
 from ucl.buffers.homogeneous import HomogeneousBuffer
 from ucl.buffers.loss_aware import LossAwareBuffer

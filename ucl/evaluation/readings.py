@@ -171,7 +171,7 @@ def batches_of(
 
 def _last_batches(task: Task) -> tuple[Tensor, np.ndarray]:
     """Images and labels of the last batches of a task."""
-    end = len(task) * task.batch_size
+    end = task.n_learnt
     last = slice(max(0, end - LAST_BATCHES * task.batch_size), end)
     return task.images[last], task.host_labels[last]
 

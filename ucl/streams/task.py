@@ -106,12 +106,17 @@ class Task:
         return len(self.host_labels) // self.batch_size
 
     @property
+    def n_learnt(self) -> int:
+        """Number of training images in batches, the first ones of the task."""
+        return len(self) * self.batch_size
+
+    @property
     def n_left_out(self) -> int:
         """Number of training images that are not learnt, because they would be an incomplete last batch."""
-        return len(self.host_labels) % self.batch_size
+        return len(self.host_labels) - self.n_learnt
 
     def __iter__(self) -> Iterator[Batch]:
-        for start in range(0, len(self) * self.batch_size, self.batch_size):
+        for start in range(0, self.n_learnt, self.batch_size):
             yield self.part(slice(start, start + self.batch_size))
 
     def part(self, rows: slice | np.ndarray) -> Batch:
