@@ -304,3 +304,12 @@ def test_a_users_network_runs_in_every_mode_and_repeats_its_result(here, fields,
         first, second = (ucl.run(config, device="cpu", progress=False) for _ in range(2))
     assert first.results == second.results
     assert {"training", "displaced", "memory", "views", "balanced", "published test", "thinned"} <= set(first.readings)
+
+
+def test_a_memory_that_stays_empty_is_warned_of(here):
+    Path("wrong.py").write_text(
+        "from mine import Fifo\nclass Empty(Fifo):\n    def update(self, model, batch):\n        pass\n"
+    )
+    with pytest.warns(UserWarning, match="empty"):
+        record = ucl.run(Config(**{**BASE, "population": "wrong:Empty", "batch_size": 8}), device="cpu", progress=False)
+    assert record.memory == {}

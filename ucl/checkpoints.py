@@ -64,14 +64,14 @@ class Checkpoint(Listener):
         state = {"tasks learnt": task.number + 1, **{name: part.state_dict() for name, part in self._parts.items()}}
         reason, data = "", io.BytesIO()
         if hidden := _hidden_state(self._parts, self._new):
-            advice = "keep it in a class of yours with state_dict and load_state_dict, as ucl.buffers.Buffer describes"
-            reason = f"{', '.join(hidden)} is not kept; {advice}"
+            advice = "give your class state_dict and load_state_dict"
+            reason = f"no state_dict has {', '.join(hidden)}; {advice}"
         try:
             torch.save({"identity": self._identity, "state": state}, data)
             data.seek(0)
             torch.load(data, map_location="cpu", weights_only=True)
-        except Exception as error:  # Pickling calls the user's code, so any error is possible.
-            reason = f"a state_dict has something that torch.load does not read ({one_line_with_type(error)})"
+        except Exception:  # Pickling calls the user's code, so any error is possible.
+            reason = "a state_dict has something else than tensors, numbers, texts, lists, tuples and dicts"
         if reason:
             warnings.warn(f"{reason}; no checkpoint is written, so a stopped run starts again", stacklevel=4)
             self._file = None

@@ -111,6 +111,8 @@ def run(
         )
     if record.diverged_after is not None:
         warnings.warn(record.warning, stacklevel=2)
+    elif buffer is not None and not buffer.n_stored:
+        warnings.warn(f"{config.label}: the memory is empty at the end of the run", stacklevel=2)
     return record
 
 

@@ -286,11 +286,13 @@ def _with_arguments(
     field: str, path: str, function: Any, wanted: str, bind: Callable[[Callable[..., Any]], object]
 ) -> Callable[..., Any]:
     """The function with the arguments of its path; `bind` raises a TypeError if it cannot be called as `wanted`."""
-    arguments = parsed(field, path).arguments
+    arguments, advice = parsed(field, path).arguments, f"give a {wanted}"
     try:
-        signature(function).bind_partial(**arguments)
-        function = partial(function, **arguments) if arguments else function
+        if arguments:
+            advice = f"its parameters are {', '.join(signature(function).parameters)}"
+            signature(function).bind_partial(**arguments)
+            function, advice = partial(function, **arguments), f"give a {wanted}"
         bind(function)
     except (TypeError, ValueError) as error:  # some functions written in C have no signature: a ValueError
-        raise InputError(field, path, f"{error}; give a {wanted}") from None
+        raise InputError(field, path, f"{error}; {advice}") from None
     return function

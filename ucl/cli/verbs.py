@@ -162,7 +162,8 @@ def results(options: argparse.Namespace) -> int:
     """Show the records of a store as a table: mean and sample standard deviation over n seeds.
 
     Runs are averaged over seeds and over nothing else: runs with other settings, images or versions of your own objects
-    have rows of their own. Runs that diverged or collapsed do not enter a mean and are counted under left_out.
+    have rows of their own. Runs that diverged or collapsed do not enter a mean and are counted under left_out. A run
+    collapsed if its last network predicts one class for all test images, and forgetting does not explain it.
     """
     records = _records(options)
     from ucl.evidence import averages, tables

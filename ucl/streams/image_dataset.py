@@ -183,7 +183,8 @@ def _numbered(
     for split, labels_N in labels.items():
         present, indices = np.unique(labels_N, return_inverse=True)
         strange = [label for label in present.tolist() if label not in numbers]
-        _require(not strange, f"{split}_labels contain {first_of(strange)}; give one of {first_of(list(numbers))}")
+        allowed = f"one of {first_of(list(numbers))}" if are_texts else f"0 to {len(classes) - 1}"
+        _require(not strange, f"{split}_labels contain {first_of(strange)}; give {allowed}")
         numbered[split] = np.array([numbers[label] for label in present.tolist()])[indices]
         absent = [classes[c] for label, c in numbers.items() if label not in present]
         fine = split == "val" or not absent
