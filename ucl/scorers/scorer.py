@@ -81,8 +81,8 @@ class Scorer:
             images: (N, C, H, W), uint8 or float in [0, 1], class after class.
             positions: (N,), int64: index of each image in the data set's training images; only `view_draws` "fixed"
                 needs them.
-            sizes: number of candidates of each class, by its label; without it all are of one class. Only scores with
-                labels or losses as inputs need the labels.
+            sizes: number of candidates of each class, by its label; without it all are of one class, and no score
+                with labels or losses as inputs can be computed.
 
         Returns:
             The scores (N,), float64, on the images' device.
@@ -94,7 +94,7 @@ class Scorer:
         names = self._by_name.asked
         if self.passes.batchnorm == "train" and model.has_running_statistics:
             names |= {"logits_PNC"}  # The passes change the statistics that tests read, whatever the score is.
-        inputs = self._inputs(names, model, images, positions, sizes or {-1: len(images)})
+        inputs = self._inputs(names, model, images, positions, sizes)
         # Before the call, as a user's score may write into its inputs. Only a user's score waits for the GPU. A network
         # that masks classes by -inf has not diverged.
         has_diverged = bool(self.path) and any((v.isnan() | v.isposinf()).any() for v in inputs.values())
@@ -112,15 +112,22 @@ class Scorer:
         return scores_N.double()
 
     def _inputs(
-        self, names: Container[str], model: Network, images: Tensor, positions: Tensor | None, sizes: Mapping[int, int]
+        self,
+        names: Container[str],
+        model: Network,
+        images: Tensor,
+        positions: Tensor | None,
+        sizes: Mapping[int, int] | None,
     ) -> dict[str, Tensor]:
         """Those of `INPUTS` with these names, and the labels for the losses; nothing else is computed."""
         inputs: dict[str, Tensor] = {}
         if "logits_PNC" in names:
-            logits_PNC = self.passes.logits(model, images, positions, list(sizes.values()))
+            logits_PNC = self.passes.logits(model, images, positions, list(sizes.values()) if sizes else ())
             averages = self.averaging == "probabilities"
             inputs["logits_PNC"] = mean_probabilities(logits_PNC) if averages else logits_PNC
         if "labels_N" in names or "losses" in names:
+            if sizes is None:
+                raise InputError("sizes", sizes, f"{self._name} needs labels; give the number of images of each class")
             labels_N = torch.tensor([*sizes]).repeat_interleave(torch.tensor([*sizes.values()]))
             inputs["labels_N"] = labels_N.to(images.device, non_blocking=True)
         if "features_ND" in names or "losses" in names:
