@@ -48,6 +48,15 @@ def one_thread():
     torch.set_num_threads(1)
 
 
+@pytest.fixture
+def set_threads(one_thread):
+    """Sets the number of threads for the rest of a test."""
+    import torch
+
+    yield torch.set_num_threads
+    torch.set_num_threads(1)
+
+
 @pytest.fixture(autouse=True)
 def no_module_of_another_test():
     """After a test, forget the modules of a user: the next test has others of the same names in another folder."""
@@ -89,20 +98,20 @@ def small_networks():
         yield
 
 
-def bands(n, n_classes=4):
-    """Noisy grey squares (n, 28, 28) whose bright band shows the class, and labels that cycle through the classes."""
+def bands(n, n_classes=4, noise=100, shade=150):
+    """Noisy grey squares (n, 28, 28) whose brighter band shows the class, and labels that cycle through the classes."""
     labels, height = np.arange(n) % n_classes, 28 // n_classes
-    images = np.random.default_rng(n).integers(0, 100, (n, 28, 28))
+    images = np.random.default_rng(n).integers(0, noise, (n, 28, 28))
     for image, label in zip(images, labels, strict=True):
-        image[height * label : height * (label + 1)] += 150
+        image[height * label : height * (label + 1)] += shade
     return images.astype(np.uint8), labels
 
 
-def save_bands(path, n_classes=4, **sizes):
+def save_bands(path, n_classes=4, noise=100, shade=150, **sizes):
     """Write such squares as an .npz in MedMNIST's layout, by default 48 for training and 24 tests; returns the path."""
     arrays = {}
     for split, n in {"train": 48, "test": 24, **sizes}.items():
-        arrays[f"{split}_images"], arrays[f"{split}_labels"] = bands(n, n_classes)
+        arrays[f"{split}_images"], arrays[f"{split}_labels"] = bands(n, n_classes, noise, shade)
     np.savez(path, **arrays)
     return path
 

@@ -1,11 +1,13 @@
 """The parts of a run do what each field of its configuration says."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 import torch
 from conftest import bands, learn, refused
 
-from ucl.assembly import assemble, build_buffer, build_scorer, build_stream
+from ucl.assembly import assemble, build_buffer, build_scorer
 from ucl.catalogue import METHODS, POLICIES, SCORES, SELECTIONS
 from ucl.config import Config
 from ucl.machine.determinism import seed_for
@@ -36,12 +38,6 @@ def draws_of(seed, purpose):
     return np.random.default_rng(seed_for(seed, purpose)).bit_generator.state
 
 
-@pytest.mark.parametrize("share, expected", [(0.0, 0), (0.5, 2), (1.0, 4)])
-def test_a_blurry_stream_has_as_many_disjoint_classes_as_configured(images, share, expected):
-    stream = build_stream(config(boundaries="blurry", blur=0.5, disjoint=share), images)
-    assert len(stream.disjoint) == expected
-
-
 def test_the_configured_augmentation_is_applied(images):
     method = assemble(config(augmentation="randaugment", seed=5), images).method
     for source, purpose in {"batch": "augmentation", "memory": "augmentation of memory samples"}.items():
@@ -63,22 +59,12 @@ def test_the_images_of_the_stream_are_augmented_alike_with_and_without_replay(im
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_each_name_gives_its_memory_policy_with_the_draws_of_the_seed(images, name):
-    buffer = build_buffer(config(population=name, seed=5), images)
-    policy = POLICIES[name].resolve()
-    assert type(buffer) is getattr(policy, "func", policy)
-    assert buffer.size == 8
+def test_each_name_gives_its_memory_policy_which_needs_a_slot_per_class_if_it_has_quotas(images, name):
+    buffer, policy = build_buffer(config(population=name, seed=5), images), POLICIES[name].resolve()
+    assert type(buffer) is getattr(policy, "func", policy) and buffer.size == 8
     assert buffer.draw.bit_generator.state == draws_of(5, "memory")
-
-
-@pytest.mark.parametrize("name", POLICIES)
-def test_a_memory_with_quotas_needs_a_slot_per_class(images, name):
-    too_small = config(population=name, memory_size=3)
-    if POLICIES[name].has_quotas:
-        with refused("memory_size"):
-            build_buffer(too_small, images)
-    else:
-        assert build_buffer(too_small, images).size == 3
+    with refused("memory_size") if POLICIES[name].has_quotas else nullcontext():
+        assert build_buffer(config(population=name, memory_size=3), images).size == 3
 
 
 @pytest.mark.parametrize("name", SELECTIONS)

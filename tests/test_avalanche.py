@@ -32,11 +32,10 @@ from ucl.avalanche import StoragePolicy, benchmark_of
 
 pytestmark = [pytest.mark.usefixtures("small_networks"), pytest.mark.filterwarnings("ignore")]
 AT_TASK_ENDS = ("homogeneous", "icarl", "rainbow")
-POLICIES = [{"population": name} for name in ROWS if name not in ("uncertainty", *AT_TASK_ENDS)]
+POLICIES = [{"population": name} for name in ROWS if name != "uncertainty"]
 POLICIES += [{"population": "uncertainty", "score": score} for score in SCORES]
 POLICIES += [{"population": "uncertainty", "selection": "top", "refresh": 2, "view_draws": "fixed"}]
 POLICIES += [{"population": "class-balanced", "class_balancing": "redraw"}]
-each_policy = pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: "-".join(map(str, policy.values())))
 
 
 @pytest.fixture(scope="module")
@@ -63,11 +62,7 @@ def strategy_of(model, policy, plugins=()):
     )
 
 
-def online(benchmark):
-    return online_of(benchmark.train_stream)
-
-
-def online_of(stream):
+def online(stream):
     return split_online_stream(stream, 8, shuffle=False, drop_last=True)
 
 
@@ -93,49 +88,34 @@ def assert_equal_memories(ours, theirs):
     assert torch.equal(theirs.scores.nan_to_num(-1), ours.scores.nan_to_num(-1))
 
 
-@each_policy
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: "-".join(map(str, policy.values())))
 def test_the_memory_is_that_of_our_buffer_fed_with_the_same_batches(base, policy):
+    """A policy that acts at the ends of tasks takes whole tasks."""
     config = base.replace(**policy)
-    (stream, model, ours, _), learnt = parts(config), []
-    batches = iter([batch for task in stream for batch in task])
+    (stream, model, ours, _), at_task_ends = parts(config), config.population in AT_TASK_ENDS
+    left = iter(stream if at_task_ends else [batch for task in stream for batch in task])
 
     def follow(strategy):
-        batch = next(batches)
+        part = next(left)
         if config.view_draws == "fixed":  # In a run, fixed views depend on the position in the data set.
-            batch.positions[:] = torch.arange(ours.n_seen, ours.n_seen + len(batch))
-        ours.update(strategy.model, batch)
+            part.positions[:] = torch.arange(ours.n_seen, ours.n_seen + len(part))
+        for batch in part if at_task_ends else [part]:
+            ours.update(strategy.model, batch)
+        if at_task_ends:
+            ours.end_of_task(strategy.model, part)
         assert_equal_memories(ours, storage.memory)
-        learnt.append(strategy.clock.train_iterations)
 
-    storage = StoragePolicy(config)
-    strategy = strategy_of(model, storage, [AfterExperience(follow)])
-    strategy.train(online(benchmark_of(stream)))
-    assert len(learnt) == stream.n_batches == 6 and next(batches, None) is None
-    assert len(storage.buffer) == storage.max_size == 8
+    benchmark, storage = benchmark_of(stream), StoragePolicy(config)
+    experiences = benchmark.train_stream if at_task_ends else online(benchmark.train_stream)
+    strategy_of(model, storage, [AfterExperience(follow)]).train(experiences)
+    assert next(left, None) is None and len(storage.buffer) == storage.max_size == 8
+    if config.uses_scores or at_task_ends:
+        assert np.bincount(storage.memory.labels).tolist() == [2, 2, 2, 2]
     if config.uses_scores:
         assert not storage.memory.scores.isnan().any() and type(storage.memory.scorer) is Scorer
-        assert np.bincount(storage.memory.labels).tolist() == [2, 2, 2, 2]
-
-
-@pytest.mark.parametrize("population", AT_TASK_ENDS)
-def test_policies_that_act_at_task_ends_take_whole_tasks(base, population):
-    config = base.replace(population=population)
-    stream, model, ours, _ = parts(config)
-    tasks = iter(stream)
-
-    def follow(strategy):
-        task = next(tasks)
-        for batch in task:
-            ours.update(strategy.model, batch)
-        ours.end_of_task(strategy.model, task)
-        assert_equal_memories(ours, storage.memory)
-
-    storage = StoragePolicy(config)
-    strategy = strategy_of(model, storage, [AfterExperience(follow)])
-    strategy.train(benchmark_of(stream).train_stream)
-    assert next(tasks, None) is None and np.bincount(storage.memory.labels).tolist() == [2, 2, 2, 2]
-    with pytest.raises(InputError):
-        strategy_of(model, StoragePolicy(config)).train(online(benchmark_of(stream)))
+    if at_task_ends:
+        with pytest.raises(InputError):
+            strategy_of(model, StoragePolicy(config)).train(online(benchmark.train_stream))
 
 
 def test_images_with_another_normalisation_are_scored_as_the_pixels_they_were(base):
@@ -213,7 +193,7 @@ def test_the_benchmark_has_the_batches_and_tests_of_the_stream(base):
     stream = parts(base).stream
     benchmark = benchmark_of(stream)
     batches = [batch for task in stream for batch in task]
-    experiences = list(online(benchmark))
+    experiences = list(online(benchmark.train_stream))
     assert len(experiences) == len(batches)
     for batch, exp in zip(batches, experiences, strict=True):
         images = torch.stack([exp.dataset[i][0] for i in range(len(batch))])
@@ -224,7 +204,7 @@ def test_the_benchmark_has_the_batches_and_tests_of_the_stream(base):
         assert torch.equal(exp.dataset[0][0], task.test_images[0] / 255)
 
 
-@pytest.mark.parametrize("split", [lambda stream: stream, lambda stream: with_classes_timeline(online_of(stream))])
+@pytest.mark.parametrize("split", [lambda stream: stream, lambda stream: with_classes_timeline(online(stream))])
 def test_a_growing_head_has_the_classes_so_far(base, split):
     config = base.replace(n_tasks=None, tasks="1,0|3|2", memory_size=6)
     benchmark = benchmark_of(parts(config).stream)
@@ -250,7 +230,6 @@ UNUSABLE = {  # fields of the configuration, options of the policy, model, image
     "mean, with pixels below 0": ({}, {}, MLP, IMAGES * 2 - 1),
     "images": ({}, {}, MLP, (IMAGES * 255).byte()),
     "score, MC without dropout": (dict(score="MC"), {}, nn.Sequential(nn.Flatten(), nn.Linear(784, 4)), IMAGES),
-    "model": ({}, {}, MTSimpleMLP(784), IMAGES),
 }
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from conftest import assert_refused, learn, parts, refused, save_bands
+from conftest import learn, parts, refused, save_bands
 
 from ucl import Config, views
 from ucl.assembly import build_scorer
@@ -19,9 +19,7 @@ from ucl.benchmarks.ceiling import Stopwatch
 from ucl.benchmarks.contender import TimedPasses
 from ucl.cli.parser import parser
 from ucl.evidence.paper import PUBLISHED_CODE
-from ucl.methods import ExperienceReplay
 from ucl.scorers import ScoringPasses
-from ucl.streams import Batch
 
 pytestmark = pytest.mark.usefixtures("small_networks")
 
@@ -81,19 +79,6 @@ def test_the_published_update_is_what_the_published_configuration_computes(train
     for (name, ours), theirs, before in zip(model.named_buffers(), plain.buffers(), start.buffers(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
         assert "running" not in name or not torch.equal(theirs, before)
-
-
-def test_the_plain_training_step_learns_as_experience_replay_does(trained):
-    model, images, labels = trained
-    model, images, labels = model.double(), images[:20], labels[:20]
-    plain = naive.plain(model)
-    optimizer = torch.optim.SGD(plain.parameters(), lr=0.05)
-    ExperienceReplay(model, 0.05).learn(model, Batch(images, labels, labels.numpy(), torch.arange(20), 0), None)
-    assert naive.replay_step(plain, optimizer, naive.normalised(plain, images), labels) > 0
-    for ours, theirs in zip(model.parameters(), plain.parameters(), strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-5)
-        assert theirs.is_contiguous()
-    assert not model.blocks[0].conv1.weight.is_contiguous()
 
 
 # The benchmark
@@ -192,11 +177,6 @@ def test_fields_of_a_run_may_follow_the_name_of_a_method(data):
     assert mean.index.tolist() == names and mean["candidates"].tolist() == [22, 14, 22, 0]
 
 
-def test_whole_runs_need_a_data_set(tmp_path, cli):
-    assert_refused(cli("benchmark", "--jobs", 2, "--output", tmp_path / "speed"), "--dataset")
-    assert not list(tmp_path.iterdir())
-
-
 REFUSED = [
     ("methods", ["ERR"]),
     ("methods", ["BI refrsh=2"]),
@@ -215,10 +195,7 @@ def test_a_value_that_cannot_be_used_is_refused_in_one_line(name, value):
         benchmark.benchmark(**{"methods": ["ER"], "memory_sizes": [10], "repeats": 1, "device": "cpu", name: value})
 
 
-def test_threads_are_set_for_the_measurement_alone(data):
-    torch.set_num_threads(2)
-    try:
-        table = benchmark.benchmark(["ER"], [16], data, 2, repeats=1, device="cpu", threads=1)
-        assert (table["threads"] == 1).all() and torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(1)
+def test_threads_are_set_for_the_measurement_alone(data, set_threads):
+    set_threads(2)
+    table = benchmark.benchmark(["ER"], [16], data, 2, repeats=1, device="cpu", threads=1)
+    assert (table["threads"] == 1).all() and torch.get_num_threads() == 2

@@ -17,7 +17,7 @@ from own_objects import Fifo
 from scipy import stats
 
 from ucl.buffers import ClassBalancedBuffer, ReservoirBuffer, UncertaintyBuffer
-from ucl.buffers.selection import SELECTIONS, bottom_k, quotas
+from ucl.buffers.selection import SELECTIONS, bottom_k, quotas, step_sized, top_k
 from ucl.scorers import RandomScores
 from ucl.streams import Batch
 
@@ -142,12 +142,12 @@ def test_a_memory_fills_in_order_stays_full_and_replays_all_it_has(memory, label
 # --- reservoir sampling ---
 
 
-def test_a_reservoir_keeps_every_position_equally_likely():
-    size, n, streams = 6, 27, 2000
-    often = np.zeros(n, dtype=np.int64)
-    batches = batches_of([0] * n, 9)  # A batch is larger than the memory.
+@pytest.mark.parametrize(("memory", "size", "n", "batch_size"), [("reservoir", 6, 27, 9), ("redrawn", 5, 10, 5)])
+def test_a_random_memory_keeps_every_position_equally_likely(memory, size, n, batch_size):
+    """A reservoir in any stream, also with batches larger than the memory; a redrawn memory at its last update."""
+    streams, often, batches = 2000, np.zeros(n, dtype=np.int64), batches_of([0] * n, batch_size)
     for seed in range(streams):
-        often[contents(take_in(ReservoirBuffer(size, SHAPE, seed=seed), batches))] += 1
+        often[contents(take_in(MEMORIES[memory](size, seed), batches))] += 1
     assert uniform(often, streams, size) > 0.001
 
 
@@ -231,6 +231,58 @@ def test_quotas_are_what_pouring_one_by_one_gives(available, size):
     # The last turn gives the remaining slots to the first classes of the mapping that still have more samples.
     assert quotas(available, size) == naive.quotas(available, size)
     assert list(quotas(available, size)) == list(available)
+
+
+# --- which candidates are retained ---
+
+
+@st.composite
+def scores_and_k(draw):
+    """Up to 60 scores, many of them equal, and how many to keep."""
+    value = st.sampled_from([0.0, 0.25, 0.5, 1.0, -3.0]) | st.floats(-1e6, 1e6, width=32)
+    scores = draw(st.lists(value, max_size=60))
+    return scores, draw(st.integers(0, len(scores)))
+
+
+def ascending(scores):
+    return sorted(range(len(scores)), key=lambda i: scores[i])  # Python's sort keeps the order of equals
+
+
+def descending(scores):
+    return sorted(range(len(scores)), key=lambda i: -scores[i])
+
+
+@settings(deadline=None)
+@given(given=scores_and_k())
+def test_bottom_and_top_keep_the_least_and_the_most_uncertain_in_order(given):
+    scores, k = given
+    for rule, order in ((bottom_k, ascending), (top_k, descending)):
+        given = torch.tensor(scores, dtype=torch.float64)
+        selected = rule(given, k)
+        assert selected.tolist() == order(scores)[:k] and selected.dtype == torch.int64
+        assert given.tolist() == scores
+
+
+@settings(deadline=None)
+@given(given=scores_and_k())
+def test_step_is_evenly_spaced_over_the_sorted_candidates_ends_included(given):
+    scores, k = given
+    selected, order = step_sized(torch.tensor(scores, dtype=torch.float64), k), ascending(scores)
+    ranks = [order.index(i) for i in selected.tolist()]
+    assert len(ranks) == k and selected.dtype == torch.int64
+    if k >= 2:
+        gaps = np.diff(ranks)
+        assert ranks[-1] == len(scores) - 1
+        assert gaps.min() >= 1 and gaps.max() - gaps.min() <= 1
+    even = np.arange(k) * (len(scores) - 1) / max(k - 1, 1)
+    assert np.abs(np.array(ranks) - even).max(initial=0) <= 0.5
+
+
+@pytest.mark.parametrize("rule", SELECTIONS.values())
+@pytest.mark.parametrize(("n", "k"), [(5, 6), (5, -1), (0, 1), (0, -1), (3, 10**9)])
+def test_more_than_there_are_or_less_than_none_is_refused(rule, n, k):
+    with pytest.raises(ValueError, match="k="):
+        rule(torch.zeros(n), k)
 
 
 # --- memory by uncertainty ---
@@ -390,6 +442,13 @@ def test_a_refresh_scores_the_stated_share_rounded_up_or_the_stated_number_and_o
     assert scores.scored[0] == [*in_order[:expected], stored + 1]
 
 
+def test_a_policy_that_changes_its_refresh_and_smoothing_finds_them_in_its_state():
+    first, second = random_scores(5, 0), random_scores(5, 0)
+    first.refresh, first.smoothing = 0.5, 0.25
+    second.load_state_dict(first.state_dict())
+    assert (second.refresh, second.smoothing) == (0.5, 0.25)
+
+
 @pytest.mark.parametrize("shape", [(3, 2, 1), (2, 2, 2), (3, 32, 32), (1, 27, 25)], ids=str)
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 def test_an_image_moves_whole_whatever_its_shape(shape, layout):
@@ -399,15 +458,6 @@ def test_an_image_moves_whole_whatever_its_shape(shape, layout):
         labels, positions = np.arange(5) % 3, torch.arange(start, start + 5)
         buffer.update(NO_MODEL, Batch(stream[positions], torch.from_numpy(labels), labels, positions, 0))
     assert buffer.positions.max() >= 9 and torch.equal(buffer.images, stream[buffer.positions])
-
-
-def test_random_scores_redraw_memory_and_batch_alike():
-    # At the last update of a stream, all stored and new samples are equally likely to stay.
-    streams, often = 1500, np.zeros(10, dtype=np.int64)
-    batches = batches_of([0] * 10, 5)
-    for seed in range(streams):
-        often[take_in(random_scores(5, seed), batches).positions.numpy()] += 1
-    assert uniform(often, streams, 5) > 0.001
 
 
 # --- replay ---
@@ -458,16 +508,6 @@ def test_a_memory_refuses_sizes_and_shares_out_of_range(name, value):
         UncertaintyBuffer(**{"size": 5, name: value}, image_shape=SHAPE, scorer=RandomScores(3), selection=bottom_k)
 
 
-def test_a_fifo_memory_has_the_last_images():
-    buffer, all_batches = Fifo(12, SHAPE), list(with_values(7))
-    for batch in all_batches:
-        buffer.update(NO_MODEL, batch)
-    assert sorted(buffer.positions.tolist()) == list(range(58, 70))
-    for name in ("position", "noise"):
-        values = torch.cat([batch.values[name] for batch in all_batches])
-        assert torch.equal(buffer.values[name], values[buffer.positions])
-
-
 @pytest.mark.parametrize("buffer", [Fifo(12, SHAPE), random_scores(12, 3)])
 def test_empty_slots_have_no_values_and_all_batches_the_same_names(buffer):
     first, second = with_values()
@@ -488,7 +528,8 @@ def test_of_two_samples_for_one_slot_the_later_one_is_stored():
     assert buffer.positions.tolist() == [0, 1, 16, *range(3, 10)]
     assert buffer.scores.isnan().tolist() == [slot == 2 for slot in range(10)]  # The old number is gone.
     buffer.replace(np.arange(10), second)
-    assert buffer.positions.tolist() == list(range(10, 20))
+    assert buffer.positions.tolist() == list(range(10, 20)) == buffer.values["position"].tolist()
+    assert torch.equal(buffer.values["noise"], second.values["noise"])
 
 
 @pytest.mark.parametrize(

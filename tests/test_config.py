@@ -11,6 +11,7 @@ from conftest import refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ucl import naming
 from ucl.catalogue import METHODS, POLICIES, SCORES, SELECTIONS, WITHOUT_SCORE
 from ucl.config import Config
 from ucl.errors import InputError
@@ -167,6 +168,8 @@ def test_keys_are_pinned():
     scoring = dict(score="LC", selection="step", refresh=32, averaging="probabilities", view_space="normalized")
     memory = dict(memory_size=1000, population="uncertainty", scoring_batchnorm="train")
     assert Config(method="agem", lr=0.03, **stream, **scoring, **memory).key == "f72a749f9580322b"
+    paths = {"set": "eaa4d1d65e11b97c", "./set": "f8aedf057d1e96c8", "/data/set": "55dd1fa7a40f7339"}
+    assert {dataset: Config(dataset=dataset).key for dataset in paths} == paths
 
 
 def other_value(config, name):
@@ -289,6 +292,27 @@ def test_labels_are_those_of_tables_and_figures():
         assert Config(score=score, selection=selection).label == f"{score} {selection}"
     assert Config(score="ucl.scorers:uniform").label == "uniform bottom"
     assert Config(method="derpp", population="rainbow").label == "DER++, Rainbow"
+
+
+def test_settings_name_what_differs_and_nothing_else():
+    config = Config(dataset="cifar10", score="LC", selection="top", memory_size=70, seed=4)
+    assert naming.settings(config) == ""
+    assert naming.settings(config.replace(lr=0.05, averaging="probabilities")) == "lr=0.05, averaging=probabilities"
+    assert naming.settings(Config(dataset="cifar10", method="finetune", n_tasks=2)) == "n_tasks=2"
+    assert naming.settings(Config(score="MC", dropout=0.2)) == "dropout=0.2"
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        (dict(n_tasks=2, score="EN", refresh=2), "cells, n_tasks=2, memory 40, EN bottom, refresh=2, seed 3"),
+        (dict(method="finetune", lr=0.05), "cells, Finetune, lr=0.05, seed 3"),
+        (dict(population="class-balanced", class_balancing="redraw"), "cells, memory 40, CBR redraw, seed 3"),
+        (naming.PUBLISHED_CODE, "cells, memory 40, BI bottom, published settings, seed 3"),
+    ],
+)
+def test_a_run_is_named_by_its_data_set_without_the_folder_its_method_and_settings(fields, name):
+    assert naming.run_name(Config(dataset="/data/cells", memory_size=40, seed=3).replace(**fields)) == name
 
 
 # Refused values

@@ -160,35 +160,23 @@ def test_captured_scoring_passes_have_the_logits_of_plain_ones(tapes):
     assert tapes == [3 + 1, 3 + 1]
 
 
-def test_a_record_tells_whether_graphs_were_in_use_and_has_the_results_of_one_without(tiny, tapes):
-    config = tiny.replace(batch_size=3)
-    plain = ucl.run(config, device="cpu", progress=False, graphs=False)
-    assert tapes == []
-    with_graphs = ucl.run(config, device="cpu", progress=False)
-    assert (plain.environment["graphs"], with_graphs.environment["graphs"]) == (False, True) and tapes
-    assert plain.results == with_graphs.results and plain.config.key == with_graphs.config.key
-
-
 OWN = [{"method": "ucl.methods:ExperienceReplay"}, {"model": "own_objects:batch_normed"}]
+HOOKED = dict(score="EN", population="uncertainty", scoring_batchnorm="train", readings=True)
+ON_REQUEST = [(fields, asked, bool(asked)) for fields in OWN for asked in (None, True)]
 
 
-@pytest.mark.parametrize("fields", OWN, ids=str)
-def test_a_users_method_and_network_use_graphs_on_request_only(tiny, tapes, fields):
+@pytest.mark.parametrize(("fields", "asked", "in_use"), [({}, None, True), *ON_REQUEST, (HOOKED, None, False)], ids=str)
+def test_a_record_tells_whether_graphs_were_in_use_and_has_the_results_of_one_without(
+    tiny, tapes, monkeypatch, fields, asked, in_use
+):
+    """A user's method and network use them on request only, and a network with hooks never: a graph calls no hook."""
+    monkeypatch.setattr("ucl.evaluation.readings.BATCHES", 3)
     config = tiny.replace(batch_size=3, **fields)
-    plain, asked = (ucl.run(config, device="cpu", progress=False, graphs=graphs) for graphs in (None, True))
-    assert (plain.environment["graphs"], asked.environment["graphs"]) == (False, True)
-    assert plain.results == asked.results
-
-
-def test_a_model_with_hooks_is_called_plainly(tiny, tapes, monkeypatch):
-    """A hook tracks the statistics that training alone would leave; a graph would not call the hook."""
-    monkeypatch.setattr(ucl.evaluation.readings, "BATCHES", 3)
-    fields = dict(score="EN", population="uncertainty", scoring_batchnorm="train", readings=True, batch_size=3)
-    plain, with_graphs = (
-        ucl.run(tiny.replace(**fields), device="cpu", progress=False, graphs=graphs) for graphs in (False, True)
-    )
-    assert with_graphs.environment["graphs"] is False and tapes == []
-    assert plain.results == with_graphs.results
+    plain = ucl.run(config, device="cpu", progress=False, graphs=False)
+    assert plain.environment["graphs"] is False and tapes == []
+    record = ucl.run(config, device="cpu", progress=False, graphs=asked)
+    assert record.environment["graphs"] is in_use and bool(tapes) == in_use
+    assert record.results == plain.results
 
 
 def zeroed():

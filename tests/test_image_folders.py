@@ -130,8 +130,6 @@ FAULTS = {
     "a class without patients": ["a b/p0 p1/0", "c/0 1"],
     "a split without patients": ["train/a b/p0 p1/0", "test/a b/0"],
     "a class of a single patient": ["a b/p0 p1 p2/0", "c/p1/0 1"],
-    "patients that cannot be split": ["x/p0 p1/0", "y/p1 p2/0", "z/p0 p2/0"],
-    "a patient in train and test": ["train/a b/p0 p1 p2/0", "test/a b/p2/0"],
 }
 
 

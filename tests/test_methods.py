@@ -111,15 +111,6 @@ def test_the_learning_rate_scales_the_next_step_and_is_part_of_the_state(method)
     torch.testing.assert_close(moved[1], 2 * moved[0], rtol=1e-3, atol=1e-6)
 
 
-@pytest.mark.parametrize("method", METHODS.values())
-def test_a_network_left_in_evaluation_mode_is_learnt_in_training_mode(method):
-    model = new_model()
-    other = copy.deepcopy(model).eval()
-    method(model, LR).learn(model, EARLIER, None)
-    method(other, LR).learn(other, EARLIER, None)
-    assert_same(other, model)
-
-
 def test_experience_replay_is_one_step_on_the_batch_and_as_many_samples_of_earlier_tasks():
     memory = memory_of(new_batch(4, [0, 1] * 10), new_batch(3, [2, 3, 2], task=1))
     model, by_hand = learnt(ExperienceReplay, BATCH, memory=memory, replay_seed=5)

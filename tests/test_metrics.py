@@ -15,13 +15,7 @@ NAN = math.nan
 
 # After task 3, the mean of 0.2, 0.5 and 0.8 is 0.5. Task 1 was best after task 1 (0.9). Task 2 was best after task 3,
 # but its best before the last row is 0.45. Forgetting is 0.9 - 0.2 = 0.7 and 0.45 - 0.5 = -0.05.
-THREE_TASKS = np.array(
-    [
-        [0.9, NAN, NAN],
-        [0.6, 0.45, NAN],
-        [0.2, 0.5, 0.8],
-    ]
-)
+THREE_TASKS = np.array([[0.9, NAN, NAN], [0.6, 0.45, NAN], [0.2, 0.5, 0.8]])
 
 
 @st.composite
@@ -121,29 +115,18 @@ def test_a_missing_accuracy_is_not_averaged_over(metric, place):
         assert np.array_equal(metric(a), without)
 
 
-@pytest.mark.parametrize("metric", [metrics.average_anytime_accuracy, metrics.worst_case_accuracy])
+NO_STREAMS = [[], [0.5], [[]], [[NAN, NAN], [0.5, 0.5]], [[NAN, 0.5], [0.5, 0.5]], [[0.5, 0.5], [0.5, NAN], [0.5, 0.5]]]
+NO_STREAMS.append([[0.5, NAN], [0.5, NAN]])
+NOT_SQUARE = [np.zeros(shape) for shape in ((0, 0), (3,), (2, 3), (1, 2, 2))]
+ALONG_THE_STREAM = [metrics.average_anytime_accuracy, metrics.worst_case_accuracy]
+
+
 @pytest.mark.parametrize(
-    "a",
-    [
-        [],
-        [0.5],
-        [[]],
-        [[NAN, NAN], [0.5, 0.5]],
-        [[NAN, 0.5], [0.5, 0.5]],
-        [[0.5, 0.5], [0.5, NAN], [0.5, 0.5]],
-        [[0.5, NAN], [0.5, NAN]],
-    ],
+    ("metric", "a"), [*itertools.product(METRICS, NOT_SQUARE), *itertools.product(ALONG_THE_STREAM, NO_STREAMS)]
 )
-def test_accuracies_that_do_not_follow_a_stream_are_refused(metric, a):
+def test_accuracies_that_are_no_square_matrix_or_do_not_follow_a_stream_are_refused(metric, a):
     with pytest.raises(ValueError):
         metric(a)
-
-
-@pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("shape", [(0, 0), (3,), (2, 3), (1, 2, 2)])
-def test_what_is_no_square_matrix_is_refused(metric, shape):
-    with pytest.raises(ValueError):
-        metric(np.zeros(shape))
 
 
 @settings(deadline=None, max_examples=50)
@@ -154,13 +137,8 @@ def test_balanced_accuracy_is_scikit_learns(seed, n_classes):
     truth = np.concatenate([np.arange(n_classes), draw.integers(0, n_classes, 200) * draw.integers(0, 2, 200)])
     predicted = np.where(draw.random(len(truth)) < 0.6, truth, draw.integers(0, n_classes, len(truth)))
     recall = np.array([(predicted[truth == c] == c).mean() for c in range(n_classes)])
-    assert metrics.balanced_accuracy(recall) == pytest.approx(balanced_accuracy_score(truth, predicted))
-
-
-def test_a_class_without_test_images_does_not_count():
-    """As in scikit-learn, which averages over the classes that occur."""
-    truth, predicted = np.array([0, 0, 2]), np.array([0, 2, 2])
-    assert metrics.balanced_accuracy(np.array([0.5, NAN, 1.0])) == balanced_accuracy_score(truth, predicted) == 0.75
+    for recalls in (recall, [*recall, NAN]):  # A class without test images does not count.
+        assert metrics.balanced_accuracy(np.array(recalls)) == pytest.approx(balanced_accuracy_score(truth, predicted))
 
 
 def test_the_forgetting_of_classes_is_that_of_tasks_with_one_class_each():

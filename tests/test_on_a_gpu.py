@@ -6,7 +6,7 @@ import warnings
 import pytest
 import torch
 from conftest import parts, python
-from test_graphs import KINDS, OWN, assert_equal, learnt, scored
+from test_graphs import KINDS, ON_REQUEST, assert_equal, learnt, scored
 from test_models import pictures, relative_error, trained
 
 import ucl
@@ -34,12 +34,15 @@ def test_captured_steps_learn_bit_for_bit_what_plain_steps_do(tiny, of):
     assert_equal(captured, learnt(config, "cuda", graphs=False))
 
 
-@pytest.mark.parametrize("of", KINDS)
-def test_a_run_has_the_results_of_one_without_graphs(tiny, of):
-    config = tiny.replace(batch_size=3, **KINDS[of])
-    plain, default = (ucl.run(config, device="cuda", progress=False, graphs=graphs) for graphs in (False, None))
-    assert (plain.environment["graphs"], default.environment["graphs"]) == (False, True)
-    assert plain.results == default.results
+RUNS = [*((fields, None, True) for fields in KINDS.values()), *ON_REQUEST]
+
+
+@pytest.mark.parametrize(("fields", "asked", "in_use"), RUNS, ids=str)
+def test_a_run_has_the_results_of_one_without_graphs(tiny, fields, asked, in_use):
+    config = tiny.replace(batch_size=3, **fields)
+    plain, other = (ucl.run(config, device="cuda", progress=False, graphs=graphs) for graphs in (False, asked))
+    assert (plain.environment["graphs"], other.environment["graphs"]) == (False, in_use)
+    assert plain.results == other.results
 
 
 @pytest.mark.parametrize("fields", [{}, {"precision": "float32"}, {"score": "MC"}, PUBLISHED_CODE], ids=str)
@@ -53,14 +56,6 @@ def test_a_fresh_process_runs_on_a_gpu(fields):
 def test_captured_scoring_passes_have_the_logits_of_plain_ones(view_draws):
     (plain, not_used), (captured, used) = (scored(graphs, view_draws, "cuda") for graphs in (False, True))
     assert (not_used, used) == (False, True) and torch.equal(captured, plain)
-
-
-@pytest.mark.parametrize("fields", OWN, ids=str)
-def test_a_users_method_and_network_use_graphs_on_request_only(tiny, fields):
-    config = tiny.replace(batch_size=3, **fields)
-    plain, asked = (ucl.run(config, device="cuda", progress=False, graphs=graphs) for graphs in (None, True))
-    assert (plain.environment["graphs"], asked.environment["graphs"]) == (False, True)
-    assert plain.results == asked.results
 
 
 @pytest.mark.parametrize("score", SCORES)

@@ -107,9 +107,7 @@ REFUSED = {
     "a text for an item after numbers": [(IMAGES[0], 2), (IMAGES[1], "blast")],
     "texts for train only": (IMAGES, TEXTS, IMAGES, LABELS),
     "texts and a missing value": (IMAGES, np.array(["ant", "bee"] * 19 + ["ant", np.nan], object)),
-    "a negative label": (IMAGES, LABELS - 1),
     "two labels for an item": [(IMAGES[0], np.array([0, 1]))],
-    "one-hot labels": (IMAGES, np.eye(4, dtype=int)[LABELS]),
     "a tuple of three": {"train": (IMAGES, LABELS), "test": (IMAGES, LABELS, LABELS)},
     "a pair of numbers": {"train": (IMAGES, LABELS), "test": (3, 4)},
     "images of several sizes": {"train": (IMAGES, LABELS), "test": ([IMAGES[0], IMAGES[0, 1:]], [0, 1])},
@@ -124,8 +122,6 @@ REFUSED = {
     "transparent pixels": [(Image.fromarray(np.zeros((25, 25, 4), np.uint8)), n % 2) for n in range(8)],
     "float images": [(IMAGES[0] / 255, 0)],
     "a missing patient": (IMAGES, LABELS, np.array([None, *PATIENTS[1:].tolist()], object)),
-    "a single patient": (IMAGES, LABELS, 0 * PATIENTS),
-    "patients in train and test": (IMAGES, LABELS, PATIENTS, IMAGES[-4:], LABELS[-4:], PATIENTS[-4:]),
     "three data sets": (pairs(), pairs(), pairs()),
 }
 

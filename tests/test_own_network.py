@@ -1,19 +1,20 @@
 """A user's network gets the package's interface (modes, features, statistics) and is not changed itself."""
 
+import copy
 import warnings
 
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import unchanged
+from conftest import refused, unchanged
 from own_objects import Grouped, batch_normed
 from torch import nn
 
 from ucl import InputError
-from ucl.methods import METHODS, Finetune
+from ucl.methods import METHODS
 from ucl.methods.method import gradient_of
 from ucl.models import OwnNetwork, SlimResNet18
-from ucl.models.network import in_mode, norms_of
+from ucl.models.network import norms_of
 from ucl.models.passes import features_of, in_evaluation_mode, in_training_mode, logits_of
 from ucl.scorers import Scorer, ScoringPasses, bregman_information
 from ucl.streams import Batch
@@ -25,14 +26,6 @@ def wrapped(make, channels=3, size=8):
     torch.manual_seed(0)
     network = make(5, channels, size)
     return OwnNetwork(network, "mine:net", 5, channels, size, (0.5,) * channels, (0.25,) * channels)
-
-
-def state(model):
-    return {name: values.clone() for name, values in model.state_dict().items()}
-
-
-def equal(first, second):
-    return all(torch.equal(first[name], second[name]) for name in first)
 
 
 def test_evaluation_passes_are_those_of_the_module_and_leave_it_as_it_is():
@@ -83,7 +76,8 @@ def test_training_passes_move_the_running_statistics_as_the_module_itself_does()
     twin.train()
     with torch.no_grad():
         expected = torch.stack([twin.logits(x) for x in x_PNCHW])
-    assert torch.equal(logits_PNC, expected) and equal(state(model), state(twin)) and not model.training
+    assert torch.equal(logits_PNC, expected) and not model.training
+    torch.testing.assert_close(model.state_dict(), twin.state_dict(), rtol=0, atol=0)
     assert norms_of(model) == [model.network[1]] and model.has_running_statistics
 
 
@@ -114,10 +108,11 @@ def test_all_methods_train_the_same_layers_in_evaluation_mode(make, method):
     """Those that the module's `train` sets to it; what a constructor set has no effect."""
     model, labels = wrapped(make), torch.arange(6) % 5
     model.network[1].eval()
-    before = state(model)
+    before = copy.deepcopy(model.state_dict())
     METHODS[method](model, 0.1).learn(model, Batch(IMAGES, labels, labels.numpy(), torch.arange(6), 0))
     is_frozen = torch.equal(before["network.1.running_mean"], model.network[1].running_mean)
-    assert is_frozen == (make is Frozen) and not equal(before, state(model))
+    assert is_frozen == (make is Frozen)
+    assert not all(map(torch.equal, before.values(), model.state_dict().values()))
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -168,17 +163,6 @@ def test_scoring_a_network_that_draws_in_evaluation_mode_leaves_the_global_draws
     assert not torch.equal(logits_of(model, IMAGES), logits_of(model, IMAGES))
 
 
-@pytest.mark.parametrize("channels", [1, 3])
-def test_a_network_that_views_its_activations_can_be_trained(channels):
-    model = wrapped(Grouped, channels)
-    labels = torch.arange(6) % 5
-    batch = Batch(IMAGES[:, :channels], labels, labels.numpy(), torch.arange(6), 0)
-    before = F.cross_entropy(logits_of(model, batch.images), labels)
-    for _ in range(30):
-        Finetune(model, 0.1).learn(model, batch)
-    assert F.cross_entropy(logits_of(model, batch.images), labels) < before / 2
-
-
 def test_a_weight_that_no_pass_uses_has_no_gradient_and_stays():
     class Spare(Grouped):
         def __init__(self, *shape):
@@ -211,20 +195,14 @@ class Patches(Grouped):
 
 
 class Cosine(Grouped):
-    """The head is a cosine classifier without an `nn.Linear`; the last layer of this class has `width` outputs."""
-
-    width = 7
+    """The head is a cosine classifier without an `nn.Linear`; the last layer of this class has 7 outputs."""
 
     def __init__(self, n_classes, *shape):
         super().__init__(n_classes, *shape)
-        self.head, self.weight = nn.Linear(128, self.width), nn.Parameter(torch.randn(n_classes, self.width))
+        self.head, self.weight = nn.Linear(128, 7), nn.Parameter(torch.randn(n_classes, 7))
 
     def forward(self, x):
         return 10 * F.linear(F.normalize(super().forward(x).relu()), F.normalize(self.weight))
-
-
-class CosineOfFive(Cosine):
-    width = 5
 
 
 class TwoHeads(Grouped):
@@ -236,18 +214,12 @@ class TwoHeads(Grouped):
         return super().forward(x) + self.other(x.flatten(1))
 
 
-@pytest.mark.parametrize(
-    ("make", "last"),
-    [
-        (lambda *_: nn.Sequential(nn.Conv2d(3, 5, 8), nn.Flatten()), "none"),
-        (Patches, r"\(6, 7, 128\) to \(6, 7, 5\)"),
-        (Cosine, r"\(6, 128\) to \(6, 7\)"),
-        (CosineOfFive, r"\(6, 128\) to \(6, 5\)"),
-        (TwoHeads, r"\(6, 192\) to \(6, 5\)"),
-    ],
-)
-def test_a_linear_layer_that_is_not_the_head_gives_no_features(make, last):
-    with pytest.raises(InputError, match=rf"its logits \(6, 5\) are not .* \(its last one: {last}\); end it with one"):
+WITHOUT_HEAD = [lambda *_: nn.Sequential(nn.Conv2d(3, 5, 8), nn.Flatten()), Patches, Cosine, TwoHeads]
+
+
+@pytest.mark.parametrize("make", WITHOUT_HEAD)
+def test_a_linear_layer_that_is_not_the_head_gives_no_features(make):
+    with refused("model", "mine:net"):
         features_of(wrapped(make), IMAGES)
 
 
@@ -278,11 +250,3 @@ def test_a_single_image_that_batchnorm_cannot_normalise_is_refused_in_one_line()
     with pytest.raises(InputError, match=r"^model='mine:net': raised ValueError: Expected more than 1 value"):
         scorer(wrapped(normed_after_pooling), IMAGES, sizes={0: 1, 1: 5})
     assert len(scorer(wrapped(normed_after_pooling), IMAGES, sizes={0: 2, 1: 4})) == 6
-
-
-def test_a_mode_is_restored_after_an_error():
-    model = wrapped(Grouped).train()
-    with pytest.raises(ZeroDivisionError), in_mode(model, training=False):
-        assert not model.network.norm.training
-        raise ZeroDivisionError
-    assert all(layer.training for layer in model.modules())

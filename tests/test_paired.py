@@ -1,7 +1,6 @@
 """Comparison of two methods: pairs by seed within each stream, scipy's intervals, and no wrong pairs."""
 
 import dataclasses
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -11,10 +10,8 @@ from made_up import diverged, frame, two_tasks
 from scipy import stats
 
 import ucl
-from ucl import Config, InputError, Record
-from ucl.records import as_table
+from ucl import Config, InputError
 
-ROOT = Path(__file__).parents[1]
 BI = Config(dataset="bloodcell", memory_size=40)
 ER = BI.replace(population="reservoir")
 OURS, THEIRS = {0: 0.3, 1: 0.5, 2: 0.45, 3: 0.6}, {0: 0.25, 1: 0.2, 2: 0.5, 4: 0.1}
@@ -145,23 +142,9 @@ def test_settings_are_part_of_a_methods_name():
         (("score=EN", "label=ER"), "first"),
         (("score=BI", "label=BI bottom"), "second"),
         (("score=BI seed=0", "score=BI"), "second"),
-        (("score=BI", "ER"), "second"),
         (("score=BI", "label=ER", ["Acc"]), "measure"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(arguments, name):
     with refused(name):
         ucl.compare(RUNS, *arguments)
-
-
-def test_a_comparison_agrees_with_the_table_of_all_effects():
-    """The committed records are selected by filters here, and by the paper's grid in that table."""
-    from ucl.report.results import effects
-
-    files = sorted((ROOT / "figures" / "runs").glob("bloodcell-m40-*.json"))
-    store = as_table(Record.from_json(file.read_text(encoding="utf-8")) for file in files)
-    records = ucl.where(store, "dataset=bloodcell memory_size=40")
-    table = ucl.compare(records, "label=EN bottom refresh=2 settings=refresh=2", "label=CBR settings=")
-    table_of_all = effects(records).query("label == 'EN bottom' and setting == 'refresh=2' and comparator == 'CBR'")
-    for column in ("n", "mean", "low", "high", "detectable"):
-        assert table[column].tolist() == table_of_all[column].tolist()

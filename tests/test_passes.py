@@ -52,26 +52,14 @@ def assert_alike(ours, exact, tolerance):
     ("size", "channels", "n_passes", "n_images", "threads"),
     [(28, 3, 12, 5, 1), (28, 1, 3, 2, 2), (25, 3, 12, 1, 1), (32, 3, 3, 20, 1), (64, 1, 2, 3, 1)],
 )
-def test_logits_and_statistics_are_those_of_plain_passes(size, channels, n_passes, n_images, threads, request):
-    torch.set_num_threads(threads)
-    request.addfinalizer(lambda: torch.set_num_threads(1))
+def test_logits_and_statistics_are_those_of_plain_passes(size, channels, n_passes, n_images, threads, set_threads):
+    set_threads(threads)
     model, x = network(size, channels), images_of_passes(n_passes, n_images, channels, size)
     expected, exact = plain_passes(model, x)
     got = TrainingModeNetwork(model).logits(x)
     assert got.dtype == torch.float32 and got.shape == (n_passes, n_images, 5)
     assert (got - expected).abs().max() < 2e-4 * expected.abs().max()
     assert_alike(model, exact, 1e-4)
-
-
-def test_how_many_passes_share_a_convolution_does_not_show(monkeypatch):
-    x, results = images_of_passes(7, 6), []
-    for chunk in (1, 12, 100):  # one pass, two passes and all passes at once
-        monkeypatch.setattr(training_mode, "_CHUNK_ON_CPU", chunk)
-        model = network()
-        results.append((TrainingModeNetwork(model).logits(x), model))
-    for logits, model in results[1:]:
-        torch.testing.assert_close(logits, results[0][0], rtol=1e-4, atol=1e-4)
-        assert_alike(model, results[0][1], 1e-5)
 
 
 class CountedOperations(TorchDispatchMode):
@@ -105,13 +93,13 @@ def plain_passes_of_classes(model, x_PNCHW, sizes):
 
 @pytest.mark.parametrize("chunk", [1, 40, 1000])  # one pass, three passes and all passes at once
 @pytest.mark.parametrize("channels", [1, 3])
-@pytest.mark.parametrize("multiple", [1, 8])
-def test_classes_of_any_sizes_have_passes_of_their_own(chunk, channels, multiple, monkeypatch):
+@pytest.mark.parametrize(("make", "multiple"), [(TrainingModeNetwork, 1), (joined, 1), (joined, 8)])
+def test_classes_of_any_sizes_have_passes_of_their_own(chunk, channels, make, multiple, monkeypatch):
     monkeypatch.setattr("ucl.models.folded.multiple_of_channels", lambda *_: multiple)
     monkeypatch.setattr(training_mode, "_CHUNK_ON_CPU", chunk)
     sizes = [1, 6, 3]
     model = network(channels=channels)
-    inputs, exact, network_of_all = images_of_passes(8, 10, channels), model, joined(model)
+    inputs, exact, network_of_all = images_of_passes(8, 10, channels), model, make(model)
     for x in inputs.split(4):  # two scorings; the running statistics go on
         expected, exact = plain_passes_of_classes(exact, x, sizes)
         got = network_of_all.logits(x, sizes)

@@ -81,32 +81,18 @@ def test_differences_have_each_method_except_the_one_that_is_subtracted():
         assert [text.get_text() for text in named] == [f"{label}, n=3" for label in ORDERED if label != "CBR"]
 
 
-def test_the_means_of_the_differences_are_where_compare_puts_them():
-    table = ucl.compare(RUNS, "label=ER", "label=CBR").set_index("metric")
-    figure = ucl.plot(ucl.where(RUNS, "label in ['ER', 'CBR']"), "differences", "label=CBR")
-    for ax, metric in zip(figure.axes, "AF"):
-        of_er = [line for line in ax.lines if to_rgb(line.get_color()) == plots.color("ER")]
-        (bar,) = (line for line in of_er if len(line.get_xdata()) == 2)
-        (dot,) = (line for line in of_er if line.get_marker() == "o")
-        assert dot.get_xdata() == pytest.approx([table.loc[metric, "mean"]])
-        low, high = table.loc[metric, ["low", "high"]]
-        limit = ax.get_xlim()[1] - 2
-        assert bar.get_xdata() == pytest.approx([max(low, -limit), min(high, limit)])
-
-
-def test_the_interval_over_several_streams_is_the_wider_one():
+def test_means_and_intervals_of_the_differences_are_where_compare_puts_them():
     """Differences that are equal on two streams: with the seed as cluster, the second stream adds nothing."""
-    records = records_of(("CBR", "ER"), seeds=(0, 1, 2))
-    runs = frame(*records, *records_of(("CBR", "ER"), seeds=(0, 1, 2), memory_size=20))
-    row = ucl.compare(runs, "label=ER", "label=CBR", "A").iloc[-1]
-    ax = ucl.plot(runs, "differences", "label=CBR").axes[0]
-    *_, bar = (line.get_xdata() for line in ax.lines if line.get_color() == plots.color("ER") and line.get_lw() == 1.4)
-    one_stream = ucl.compare(records, "label=ER", "label=CBR", "A").iloc[0]
-    assert row[["low", "high", "detectable"]].tolist() == pytest.approx(
-        one_stream[["low", "high", "detectable"]].tolist()
-    )
-    limit = ax.get_xlim()[1] - 2
-    assert bar == pytest.approx([max(row["low"], -limit), min(row["high"], limit)])
+    runs = frame(*(run for size in (20, 50) for run in records_of(("CBR", "ER"), (0, 1, 2), memory_size=size)))
+    table = ucl.compare(runs, "label=ER", "label=CBR")
+    for ax, metric in zip(ucl.plot(runs, "differences", "label=CBR").axes, "AF"):
+        rows, limit = table[table["metric"] == metric], ax.get_xlim()[1] - 2
+        of_er = [line for line in ax.lines if to_rgb(line.get_color()) == plots.color("ER")]
+        dots = [x for line in of_er if line.get_marker() == "o" for x in line.get_xdata()]
+        bars = [x for line in of_er if len(line.get_xdata()) == 2 for x in line.get_xdata()]
+        assert len(rows) == 3 and dots == pytest.approx(rows["mean"].tolist())
+        assert bars == pytest.approx(rows[["low", "high"]].clip(-limit, limit).to_numpy().ravel())
+        assert np.ptp(rows[["low", "high", "detectable"]].to_numpy(), axis=0) == pytest.approx([0, 0, 0])
 
 
 def test_versions_of_a_user_object_are_not_one_row():
@@ -118,11 +104,13 @@ def test_versions_of_a_user_object_are_not_one_row():
     assert "ER, n=4" in words and not any("mine" in word for word in words)
 
 
-def test_a_row_without_forgetting_has_its_name():
+def test_a_method_with_several_settings_is_a_row_each_also_without_forgetting():
     records = records_of(("CBR", "ER", "BI bottom"), evaluate_tasks="current")
+    records += records_of(["ER"], evaluate_tasks="current", lr=0.01)
     for record in records:
         record.accuracy[1, 0] = np.nan
-    assert {"ER, n=2", "BI bottom, n=2"} <= words_in(ucl.plot(frame(*records), "differences", "label=CBR"))
+    words = words_in(ucl.plot(frame(*records), "differences", "label=CBR"))
+    assert {"ER, n=2", "BI bottom, n=2", "ER, lr=0.01, n=2"} <= words
 
 
 def test_differences_leave_out_streams_without_a_pair_and_a_mean_over_one_stream():
@@ -134,12 +122,6 @@ def test_differences_leave_out_streams_without_a_pair_and_a_mean_over_one_stream
     text = "\n".join(words_in(figure))
     assert "memory 20" in text and "memory 50" in text
     assert "all streams" not in text and "1 streams" not in text and "memory 30" not in text and "n=0" not in text
-
-
-def test_a_method_with_several_settings_is_a_row_each():
-    runs = frame(*records_of(), *records_of(["ER"], lr=0.01))
-    text = words_in(ucl.plot(runs, "differences", "label=CBR"))
-    assert "ER, n=2" in text and "ER, lr=0.01, n=2" in text
 
 
 def test_long_names_of_streams_and_methods_leave_room_for_the_differences():
@@ -180,12 +162,6 @@ def test_runs_that_cannot_share_a_picture_are_refused_with_conditions_that_work_
     assert conditions
     for condition in map("".join, conditions):
         ucl.plot(ucl.where(frame(*records), *shlex.split(condition)), "accuracy")
-
-
-def test_runs_without_a_memory_are_not_called_unmeasured():
-    record = replace(record_of("Finetune"), memory={})
-    with pytest.raises(InputError, match="has a memory"):
-        ucl.plot(frame(record), "memory")
 
 
 def test_a_balanced_accuracy_is_named_above_its_matrix():

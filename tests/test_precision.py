@@ -7,7 +7,7 @@ import pytest
 import torch
 from conftest import learn, needs_bfloat16, parts, save_bands
 
-from ucl import Config, assembly, run
+from ucl import Config, assembly
 from ucl.benchmarks.precision import count_kept_by_both, kept_by_both
 from ucl.machine.determinism import repeatable
 from ucl.scorers import Scorer
@@ -57,15 +57,3 @@ def test_the_run_is_the_run_it_would_be_without(config, every, monkeypatch):
     assert torch.equal(watched.positions, expected.positions)
     assert torch.equal(watched.scores, expected.scores)
     assert table["classes"].sum() > 0
-
-
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_a_loop_by_hand_scores_in_the_precision_of_the_run(config, precision):
-    config = config.replace(precision=precision)
-    with repeatable(config.seed, torch.device("cpu")):
-        stream, model, buffer, method = parts(config)
-        learn(stream, model, buffer, method)
-    record = run(config, device="cpu", progress=False)
-    assert buffer.scorer.passes.dtype == assembly.build_scorer(config).passes.dtype == getattr(torch, precision)
-    assert record.memory["position"] == buffer.positions.tolist()
-    assert record.memory["score"] == pytest.approx(buffer.scores.tolist(), rel=1e-5)

@@ -19,9 +19,10 @@ from ucl.catalogue import READINGS, STATISTICS
 from ucl.evaluation import readings, running_statistics
 from ucl.evaluation.running_statistics import shift, statistics_of
 from ucl.evidence.paper import PUBLISHED_CODE
-from ucl.machine.determinism import repeatable, seeded_draws
+from ucl.machine.determinism import repeatable, seed_for, seeded_draws
 from ucl.methods import ExperienceReplay
 from ucl.models import OwnNetwork, to_unit
+from ucl.models.network import norms_of
 from ucl.models.passes import TrainingModeNetwork
 from ucl.scorers import views
 
@@ -49,18 +50,6 @@ def under(name, trained, seed=0):
     return readings.with_statistics(name, model, statistics_of(model), tasks, buffer, seed)
 
 
-def batch_statistics(model, images, name):
-    """Mean and unbiased variance, in float64, of the inputs of one BatchNorm layer for a batch in training mode."""
-    seen = []
-    layer = dict(model.named_modules())[name]
-    with torch.no_grad():
-        hook = layer.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].double()))
-        copy_of = model.train()
-        copy_of(images)
-        hook.remove()
-    return seen[0].mean((0, 2, 3)), seen[0].var((0, 2, 3), unbiased=True)
-
-
 @pytest.mark.parametrize("name", STATISTICS)
 def test_a_reading_repeats_with_its_seed_has_the_weights_of_the_network_and_leaves_it_as_it_was(name, trained):
     model, buffer, _ = trained
@@ -80,20 +69,19 @@ def test_a_shift_is_in_standard_deviations_of_the_reference_and_a_mean_over_all_
     assert shift([moved, reference], [reference, reference]) == pytest.approx((1 / 2 + 2 / 0.5 + 0 + 0) / 4, rel=1e-4)
 
 
-def test_an_estimate_is_the_mean_of_the_batches_statistics(trained):
+def test_an_estimate_is_torchs_cumulative_average_over_the_batches(trained):
     model, buffer, tasks = trained
-    draw = np.random.default_rng(3)
-    batches = list(readings.batches_of("memory+stream", model, tasks, buffer, draw))
+    batches = list(readings.batches_of("memory+stream", model, tasks, buffer, np.random.default_rng(3)))
     assert len(batches) == readings.BATCHES
-    probe = copy.deepcopy(model)
+    probe, plain = copy.deepcopy(model), copy.deepcopy(model).double().train()
+    for norm in norms_of(plain):
+        norm.momentum, norm.num_batches_tracked = None, torch.tensor(0)
     with torch.no_grad():
         readings.estimate(probe, iter(batches))
-    for layer in ("bn1", "blocks.1.bn2", "blocks.3.bn1"):
-        statistics = [batch_statistics(copy.deepcopy(model), images, layer) for images in batches]
-        mean, var = (torch.stack(values).mean(0) for values in zip(*statistics, strict=True))
-        norm = dict(probe.named_modules())[layer]
-        torch.testing.assert_close(norm.running_mean.double(), mean, rtol=1e-4, atol=1e-5)
-        torch.testing.assert_close(norm.running_var.double(), var, rtol=1e-4, atol=1e-5)
+        for images in batches:
+            plain.logits(plain.normalize(images).double())
+    expected = [(mean.float(), var.float()) for mean, var in statistics_of(plain)]
+    torch.testing.assert_close(statistics_of(probe), expected, rtol=1e-4, atol=1e-5)
 
 
 def rows(images):
@@ -359,6 +347,64 @@ def test_a_reading_that_is_not_possible_after_each_task_is_left_out(uncertain, m
 
 
 # --- tests as published, in the same run ---
+
+
+@pytest.fixture(scope="module")
+def learnt(tiny):
+    """A network with dropout after a task of bands, and its stream."""
+    config = ucl.Config(dataset=tiny.dataset, n_tasks=1, score="MC", memory_size=8, lr=0.05)
+    stream, model, _, method = parts(config)
+    for batch in [*stream.tasks[0]] * 3:
+        method.learn(model, batch)
+    return model, stream.tasks[0]
+
+
+def test_the_published_test_is_the_mean_of_training_mode_logits_over_batches_of_ten(learnt, monkeypatch):
+    """The masks and therefore some answers differ, but the accuracy is similar; evaluation mode answers differently."""
+    monkeypatch.setattr(readings, "DROPOUT_PASSES", 20)
+    model, task = learnt
+    given = [readings.published_test(model, task, seed) for seed in range(3)]
+    plain = copy.deepcopy(model).train()
+    expected = []
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for _ in given:
+            predicted = torch.empty_like(task.test_labels)
+            for batch in torch.randperm(len(predicted)).split(10):
+                predicted[batch] = torch.stack([plain(task.test_images[batch]) for _ in range(20)]).mean(0).argmax(-1)
+            expected.append(predicted.numpy())
+    truth = task.test_labels.numpy()
+    accuracy, reference = (np.mean(np.array(labels) == truth) for labels in (given, expected))
+    assert accuracy == pytest.approx(reference, abs=0.12)
+    assert np.mean(np.array(given) == np.array(expected)) > 0.6
+
+
+def test_the_published_test_follows_its_seed_and_leaves_all_as_it_was(learnt):
+    model, task = learnt
+    noise = torch.randint(0, 256, task.test_images.shape, generator=torch.Generator().manual_seed(0)).byte()
+    task = dataclasses.replace(task, test_images=noise)  # the network is unsure about noise
+    with unchanged(model):
+        first, again, other = (readings.published_test(model, task, seed) for seed in (1, 1, 2))
+    assert (first == again).all() and first.shape == task.test_labels.shape
+    assert (first != other).any()
+
+
+def test_without_dropout_the_published_test_is_one_training_mode_pass_per_batch(learnt):
+    """The results equal those of torch's layers on batches of ten images, in the order that the seed draws."""
+    model, task = learnt
+    certain = copy.deepcopy(model).train()
+    for layer in certain.modules():
+        if isinstance(layer, nn.Dropout):
+            layer.p = 0.0
+    certain.dropout_rate = 0.0
+    order = np.random.default_rng(seed_for(5, "published test of task 0")).permutation(len(task.test_labels))
+    expected, plain = np.empty(len(order), dtype=np.int64), copy.deepcopy(certain)
+    with torch.no_grad():
+        for start in range(0, len(order), 10):
+            batch = order[start : start + 10]
+            expected[batch] = plain(task.test_images[torch.from_numpy(batch)]).argmax(-1).numpy()
+    assert (readings.published_test(certain, task, 5) == expected).all()
+    assert len(set(expected.tolist())) > 1
 
 
 def test_the_published_test_of_a_run_is_that_of_its_networks(uncertain):

@@ -111,19 +111,6 @@ def test_a_notebook_gets_the_outputs_of_its_executed_copy_without_progress_bars(
     assert "image/png" in code[1].outputs[0].data and code[3].outputs[0].text == "doubled: 42\n"
 
 
-def test_a_parameter_that_a_notebook_does_not_have_is_refused(tmp_path):
-    path = notebook(tmp_path / "one.ipynb", "number = 1")
-    with pytest.raises(InputError):
-        reproduce([path], {"nunber": 2}, tmp_path / "pages")
-    assert not (tmp_path / "pages").exists()
-
-
-@pytest.mark.parametrize("name", ["table", "{gone}/tables.ipynb"])
-def test_an_unknown_notebook_is_refused(tmp_path, name):
-    with pytest.raises(InputError):
-        find_notebooks([name.format(gone=tmp_path)])
-
-
 def test_notebooks_are_found_by_name_or_path_each_once_and_all_without_names():
     path = notebooks_folder() / "tables.ipynb"
     assert find_notebooks(["tables", str(path), "your_own.ipynb"]) == [path, path.with_name("your_own.ipynb")]

@@ -48,11 +48,8 @@ def arrows():
     return {name: set(imported(source, found)) - {name} for name, source in found.items()}
 
 
-def test_each_module_has_a_floor():
+def test_each_module_has_a_floor_and_imports_go_down_or_right():
     assert {name.partition(".")[0] for name in modules()} == set(PLACE)
-
-
-def test_imports_go_down_or_right():
     upward = [
         f"{name} imports {other}"
         for name, others in arrows().items()

@@ -13,7 +13,6 @@ import subprocess
 import sys
 import threading
 import time
-import types
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -21,14 +20,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import refused
+from conftest import python, refused
 from test_ends import is_alive, wait_for
 
 import ucl
 from ucl import Config, InputError, RecordStore
 from ucl.cli.main import main
 from ucl.config import unique
-from ucl.machine.terminal import duration
 from ucl.sweeps import locks
 from ucl.sweeps.grid import shard
 from ucl.sweeps.progress import status
@@ -135,16 +133,13 @@ def test_only_runs_without_a_record_are_measured(tiny, tmp_path):
 
 
 def test_processes_give_what_one_process_gives_and_share_its_threads_and_one_that_ends_is_a_failed_run(
-    tiny, tmp_path, undisturbed
+    tiny, tmp_path, undisturbed, set_threads
 ):
-    torch.set_num_threads(2)
+    set_threads(2)
     bad = [*scored(tiny, "kills_its_process"), *scored(tiny, "leaves")]
     good = [*scored(tiny, seeds=[0]), *scored(tiny, "prints", seeds=[1])]
-    try:
-        with pytest.raises(SweepError) as raised:
-            sweep([*bad, *good], tmp_path / "runs", jobs=2, device="cpu", progress=False)
-    finally:
-        torch.set_num_threads(1)
+    with pytest.raises(SweepError) as raised:
+        sweep([*bad, *good], tmp_path / "runs", jobs=2, device="cpu", progress=False)
     records, expected = raised.value.records, [undisturbed[0][config.key] for config in scored(tiny, seeds=range(2))]
     assert [r.config for r in records] == good and [r.results for r in records] == expected
     assert {record.environment["threads"] for record in records} == {1}
@@ -255,16 +250,11 @@ if __name__ == "__main__":
 """
 
 
-def test_processes_have_the_objects_of_a_script(tiny, tmp_path, monkeypatch, capsys):
+def test_processes_have_the_objects_of_a_script(tiny, tmp_path):
     config = tiny.replace(population="uncertainty", score="__main__:score", model="counted:network")
     (tmp_path / "config.json").write_text(config.to_json())
     (tmp_path / "script.py").write_text(SCRIPT)
-    monkeypatch.chdir(tmp_path)
-    script = types.ModuleType("__main__")  # This process executes the script as Python does.
-    script.__file__ = str(tmp_path / "script.py")
-    monkeypatch.setitem(sys.modules, "__main__", script)
-    exec(compile(SCRIPT, script.__file__, "exec"), vars(script))
-    first, second = capsys.readouterr().out.splitlines()
+    first, second = python("script.py", environment={"PYTHONPATH": os.environ["PYTHONPATH"]}, cwd=tmp_path).splitlines()
     assert first == second
 
 
@@ -412,11 +402,6 @@ def test_the_shards_of_a_grid_are_the_grid():
         parts = [shard(grid + grid[:5], i, n) for i in range(1, n + 1)]
         assert sorted(config.key for part in parts for config in part) == sorted(config.key for config in grid)
         assert max(map(len, parts)) - min(map(len, parts)) <= 1
-
-
-def test_durations_have_units_that_people_read():
-    reported = [duration(s) for s in (0.4, 89, 90, 5000, 12_000, 190_000)]
-    assert reported == ["0 s", "89 s", "2 min", "83 min", "3 h 20 min", "2 d 5 h"]
 
 
 def test_the_status_counts_what_is_missing_and_estimates_its_time_from_the_runs_of_this_processor(tiny, tmp_path):

@@ -6,15 +6,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from made_up import frame, two_tasks
+from test_averages import BI, THREE
 
 import ucl
-from ucl import Config, paper, tables
+from ucl import paper, tables
 
 METHODS = ("ER", "CBR", "A-GEM", "LC", "MS", "RC", "EN", "RM", "MC", "BI")
 PUBLISHED = paper.published()
 NOTHING = frame()
-BI = Config(dataset="bloodcell", memory_size=40)
-THREE = [two_tasks(BI.replace(seed=s), kept, best) for s, kept, best in ((0, 0.2, 0.9), (1, 0.35, 0.8), (2, 0.3, 0.95))]
 
 
 def test_measured_numbers_are_numpys_in_per_cent():

@@ -1,5 +1,6 @@
 """User objects: imported from the working folder, identified by their sources, called, and named in errors."""
 
+import hashlib
 import json
 import os
 import sys
@@ -149,8 +150,6 @@ def test_the_hash_is_the_same_in_every_folder_and_for_all_objects_of_a_module(wo
 
 def test_a_module_without_imports_has_the_hash_of_its_file(working):
     """The rule of records of earlier versions, which therefore still count."""
-    import hashlib
-
     expected = hashlib.sha256(MODULES["alone.py"].encode()).hexdigest()[:16]
     assert user_objects.source_hash(["alone:score"]) == expected
 
@@ -275,9 +274,3 @@ def test_a_function_gets_what_its_parameters_are_named_after(how):
     asking = user_objects.ByName(function, KNOWN)
     assert asking({name: value for name, value in GIVEN.items() if name in asking.asked}) == expected
     assert asking.asked == {name for name, value in GIVEN.items() if value in expected}
-
-
-@pytest.mark.parametrize("function", [lambda: 0, lambda x, y: 0, lambda logits_PNC, *, temperature: 0])
-def test_a_function_that_asks_for_something_unknown_or_nothing_is_refused(function):
-    with pytest.raises(TypeError):
-        user_objects.ByName(function, KNOWN)

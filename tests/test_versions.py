@@ -53,23 +53,35 @@ def swept(*configs, **options):
 # Images
 
 
-def test_other_images_under_one_path_are_measured_again_and_both_records_are_kept(here):
-    config = Config(dataset="tiny.npz", **TINY)
-    (first,), reported = swept(config)
-    old, before = first.version.images, files(Path("runs"))
-    assert reported == [] and old == fingerprint("tiny.npz")
-    change_images("tiny.npz")
-    (second,), (line,) = swept(config)
-    new, after = second.version.images, files(Path("runs"))
-    assert "tiny.npz" in line and old in line and new in line and "\n" not in line
-    assert new == fingerprint("tiny.npz") != old and len(after) == 2 and before.items() <= after.items()
-    assert all(re.fullmatch(r"[A-Za-z0-9-]+\.json", path.name) and config.key in path.name for path in after)
+CHANGES = {  # by the part of the version that differs: the file, its new content, and the name in the warning
+    "images": ("tiny.npz", lambda: change_images("tiny.npz"), "tiny.npz"),
+    "source": ("mine.py", lambda: Path("mine.py").write_text(SCORE.format(sign="-") + "\n"), "mine:score"),
+}
 
-    again, reported = swept(config)  # each record is read for its own images, and nothing is measured
-    assert [r.to_json() for r in again] == [second.to_json()] and reported == [] and files(Path("runs")) == after
-    save_bands(here / "tiny.npz")
-    again, reported = swept(config)
-    assert [r.to_json() for r in again] == [first.to_json()] and reported == [] and files(Path("runs")) == after
+
+@pytest.mark.parametrize("part", CHANGES)
+def test_other_images_or_another_score_are_measured_again_and_both_records_are_kept(here, part):
+    config, (file, change, named) = Config(dataset="tiny.npz", **SCORED), CHANGES[part]
+    Path("mine.py").write_text(SCORE.format(sign="+"))
+    (first,), reported = swept(config)
+    before, original = files(Path("runs")), Path(file).read_bytes()
+    assert (
+        reported == [] and first.version == current_version(config) and first.version.images == fingerprint("tiny.npz")
+    )
+    change()
+    (second,), (line,) = swept(config)
+    old, new, after = getattr(first.version, part), getattr(second.version, part), files(Path("runs"))
+    assert named in line and old in line and new in line and "\n" not in line
+    assert re.fullmatch("[0-9a-f]{16}", old) and second.version == current_version(config) != first.version
+    assert len(after) == 2 and before.items() <= after.items()
+    assert all(re.fullmatch(r"[A-Za-z0-9-]+\.json", path.name) and config.key in path.name for path in after)
+    assert (second.memory["position"] != first.memory["position"]) or part == "images"
+    table = ucl.results(load_records("runs"))
+    assert table["n"].tolist() == [1, 1] and set(table["data" if part == "images" else part]) == {old, new}
+    for record in (second, first):  # each is read for its own version, and nothing is measured
+        again, reported = swept(config)
+        assert [r.to_json() for r in again] == [record.to_json()] and reported == [] and files(Path("runs")) == after
+        Path(file).write_bytes(original)
 
 
 def test_a_named_set_in_another_data_folder_is_other_images(here):
@@ -190,44 +202,6 @@ def test_two_folders_of_one_name_are_two_data_sets(here):
     assert [r.to_json() for r in swept(*configs)[0]] == [r.to_json() for r in records]
     table = ucl.results(load_records("runs"))
     assert table["dataset"].tolist() == ["fold0/data.npz", "fold1/data.npz"]
-
-
-def test_keys_of_paths_stay_as_they_were():
-    keys = {"set": "eaa4d1d65e11b97c", "./set": "f8aedf057d1e96c8", "/data/set": "55dd1fa7a40f7339"}
-    keys["a/tiny.npz"] = "c813517b76f61fa1"
-    assert {dataset: Config(dataset=dataset).key for dataset in keys} == keys
-
-
-# A user's score
-
-
-def test_a_changed_score_is_measured_again_and_both_records_are_kept(here):
-    config = Config(dataset="tiny.npz", **SCORED)
-    Path("mine.py").write_text(SCORE.format(sign="+"))
-    (first,), reported = swept(config)
-    source = first.version.source
-    assert re.fullmatch("[0-9a-f]{16}", source) and first.environment["source"] == source and reported == []
-    Path("mine.py").write_text(SCORE.format(sign="-") + "\n")
-    (second,), (line,) = swept(config)
-    assert "mine:score" in line and source in line and second.version.source in line and "\n" not in line
-    assert second.version.source != source and second.memory["position"] != first.memory["position"]
-    stored = files(Path("runs"))
-    assert len(stored) == 2
-    assert [r.to_json() for r in swept(config)[0]] == [second.to_json()] and files(Path("runs")) == stored
-    table = ucl.results(load_records("runs"))
-    assert table["n"].tolist() == [1, 1] and set(table["source"]) == {source, second.version.source}
-    Path("mine.py").write_text(SCORE.format(sign="+"))
-    (again,), reported = swept(config)
-    assert (again.to_json(), reported) == (first.to_json(), [])
-
-
-@pytest.mark.parametrize(
-    "fields", [dict(score="BI"), dict(score="ucl.scorers:uniform"), dict(score="mine:score", method="finetune")]
-)
-def test_a_score_of_the_package_and_a_memory_without_a_score_have_no_source(here, fields):
-    config = Config(dataset="tiny.npz", **{**TINY, "population": None, **fields})
-    (here / "mine.py").write_text("raise SystemExit('executed')")
-    assert current_version(config).source == ""
 
 
 def test_a_session_shows_old_results_for_new_images_only_with_a_warning(here):
