@@ -163,7 +163,7 @@ def test_agems_reference_has_as_many_samples_as_asked_for_or_all_of_earlier_task
 @pytest.mark.parametrize("opposes", [True, False])
 def test_agem_projects_the_gradient_of_replay_and_is_experience_replay_where_nothing_opposes(opposes):
     """A new batch opposes the memory in a network that has learnt the memory, and not in a new network."""
-    start, _ = learnt(Finetune, *([EARLIER] * 5 if opposes else []))
+    start, _ = learnt(Finetune, *([EARLIER] * 9 if opposes else []))
     model, replayed, by_hand = copy.deepcopy(start), copy.deepcopy(start), copy.deepcopy(start).double()
     AGEM(model, LR, projected="replay").learn(model, BATCH, memory_of(EARLIER))
     ExperienceReplay(replayed, LR).learn(replayed, BATCH, memory_of(EARLIER))
