@@ -57,7 +57,7 @@ def name_of(config: Config) -> str:
     "CBR redraw".
     """
     changes = {name: value for name, value in changed(config).items() if name not in STREAM}
-    published = {k: str(v) for k, v in PUBLISHED_CODE.items() if k in config.relevant and k not in STREAM}
+    published = {k: as_text(v) for k, v in PUBLISHED_CODE.items() if k in config.relevant and k not in STREAM}
     if changes == {"class_balancing": "redraw"}:
         return f"{config.label} redraw"
     if changes and changes == published:

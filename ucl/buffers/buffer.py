@@ -122,8 +122,8 @@ class Buffer(ABC):
     def end_of_task(self, model: Network, task: Task) -> None:  # noqa: B027
         """Update the memory after a task has been learnt; does nothing by default.
 
-        The first `Task.n_learnt` images of the task were in batches. The batch that `Task.part` returns
-        has no values; `ucl.buffers.task_end.TaskEndBuffer` keeps those of the task's batches.
+        The first `Task.n_learnt` images of the task were in batches. The batch that `Task.part` returns has no values;
+        `ucl.buffers.task_end.TaskEndBuffer` keeps those of the task's batches.
         """
 
     def store(self, batch: Batch) -> int:
