@@ -19,7 +19,9 @@ from ucl.benchmarks.ceiling import Stopwatch
 from ucl.benchmarks.contender import TimedPasses
 from ucl.cli.parser import parser
 from ucl.evidence.paper import PUBLISHED_CODE
+from ucl.methods import ExperienceReplay
 from ucl.scorers import ScoringPasses
+from ucl.streams import Batch
 
 pytestmark = pytest.mark.usefixtures("small_networks")
 
@@ -79,6 +81,19 @@ def test_the_published_update_is_what_the_published_configuration_computes(train
     for (name, ours), theirs, before in zip(model.named_buffers(), plain.buffers(), start.buffers(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
         assert "running" not in name or not torch.equal(theirs, before)
+
+
+def test_the_plain_training_step_learns_as_experience_replay_does(trained):
+    model, images, labels = trained
+    model, images, labels = model.double(), images[:20], labels[:20]
+    plain = naive.plain(model)
+    optimizer = torch.optim.SGD(plain.parameters(), lr=0.05)
+    ExperienceReplay(model, 0.05).learn(model, Batch(images, labels, labels.numpy(), torch.arange(20), 0), None)
+    assert naive.replay_step(plain, optimizer, naive.normalised(plain, images), labels) > 0
+    for ours, theirs in zip(model.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-5)
+        assert theirs.is_contiguous()
+    assert not model.blocks[0].conv1.weight.is_contiguous()
 
 
 # The benchmark

@@ -10,6 +10,7 @@ from test_plots import record_of, records_of
 
 import ucl
 from ucl import RecordStore
+from ucl.cli.main import main
 from ucl.cli.printing import mixed_machines
 
 
@@ -55,6 +56,15 @@ def test_a_table_is_saved_with_all_digits(store, cli, tmp_path):
     saved = pd.read_csv(tmp_path / "new" / "table.csv", keep_default_na=False, na_values={"memory_size": ""})
     assert saved["A"].astype(float).tolist() == table["A"].tolist()
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["table.csv"]
+
+
+@pytest.mark.parametrize("verb", [["results"], ["compare", "label=BI bottom", "label=ER"]], ids=lambda verb: verb[0])
+def test_a_table_is_saved_also_where_it_cannot_be_printed(store, tmp_path, monkeypatch, verb):
+    with open("/dev/full", "w", buffering=1) as full:
+        monkeypatch.setattr("sys.stdout", full)
+        output = tmp_path / "table.csv"
+        assert main([verb[0], str(store), *verb[1:], "--output", str(output)]) == 1
+    assert len(pd.read_csv(output))
 
 
 def test_compare_prints_what_the_function_returns(store, cli):

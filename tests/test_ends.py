@@ -163,3 +163,10 @@ def test_a_run_ends_on_a_signal_with_a_line(write_score, cli, verb, number, how)
     assert code == 128 + number
     assert err.splitlines()[-1] == f"ucl {verb}: {how}; finished results are kept"
     assert not list(Path("runs").iterdir())
+
+
+@pytest.mark.usefixtures("usual_signals")
+def test_a_command_that_is_interrupted_while_it_reads_its_flags_ends_with_a_line(monkeypatch, capsys):
+    monkeypatch.setattr("ucl.cli.main.parser", lambda: os.kill(os.getpid(), signal.SIGINT))
+    assert main(["run"]) == 130
+    assert capsys.readouterr().err.count("\n") == 1

@@ -163,8 +163,9 @@ def test_agems_reference_has_as_many_samples_as_asked_for_or_all_of_earlier_task
 @pytest.mark.parametrize("opposes", [True, False])
 def test_agem_projects_the_gradient_of_replay_and_is_experience_replay_where_nothing_opposes(opposes):
     """A new batch opposes the memory in a network that has learnt the memory, and not in a new network."""
-    start, _ = learnt(Finetune, *([EARLIER] * 9 if opposes else []))
-    model, replayed, by_hand = copy.deepcopy(start), copy.deepcopy(start), copy.deepcopy(start).double()
+    start, _ = learnt(Finetune, *([EARLIER] * 5 if opposes else []))
+    start.double()  # Rounding in float32 could flip an activation.
+    model, replayed, by_hand = copy.deepcopy(start), copy.deepcopy(start), copy.deepcopy(start)
     AGEM(model, LR, projected="replay").learn(model, BATCH, memory_of(EARLIER))
     ExperienceReplay(replayed, LR).learn(replayed, BATCH, memory_of(EARLIER))
     r = gradient_by_hand(by_hand, EARLIER.images, EARLIER.labels)
@@ -173,7 +174,7 @@ def test_agem_projects_the_gradient_of_replay_and_is_experience_replay_where_not
     assert dot < -0.1 if opposes else dot > 0.1
     step_by_hand(by_hand, [a - dot.clamp_max(0) / (flat(r) @ flat(r)) * b for a, b in zip(g, r, strict=True)])
     assert all(map(torch.equal, model.parameters(), replayed.parameters())) != opposes
-    assert_same(model.double(), by_hand)
+    assert_same(model, by_hand)
 
 
 vectors = st.lists(st.floats(-100, 100, width=32).map(lambda v: 0.0 if abs(v) < 1e-4 else v), min_size=5, max_size=5)

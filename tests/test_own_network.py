@@ -14,7 +14,7 @@ from ucl import InputError
 from ucl.methods import METHODS
 from ucl.methods.method import gradient_of
 from ucl.models import OwnNetwork, SlimResNet18
-from ucl.models.network import norms_of
+from ucl.models.network import in_mode, norms_of
 from ucl.models.passes import features_of, in_evaluation_mode, in_training_mode, logits_of
 from ucl.scorers import Scorer, ScoringPasses, bregman_information
 from ucl.streams import Batch
@@ -250,3 +250,11 @@ def test_a_single_image_that_batchnorm_cannot_normalise_is_refused_in_one_line()
     with pytest.raises(InputError, match=r"^model='mine:net': raised ValueError: Expected more than 1 value"):
         scorer(wrapped(normed_after_pooling), IMAGES, sizes={0: 1, 1: 5})
     assert len(scorer(wrapped(normed_after_pooling), IMAGES, sizes={0: 2, 1: 4})) == 6
+
+
+def test_a_mode_is_restored_after_an_error():
+    model = wrapped(Grouped).train()
+    with pytest.raises(ZeroDivisionError), in_mode(model, training=False):
+        assert not model.network.norm.training
+        raise ZeroDivisionError
+    assert all(layer.training for layer in model.modules())

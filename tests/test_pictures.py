@@ -164,6 +164,12 @@ def test_runs_that_cannot_share_a_picture_are_refused_with_conditions_that_work_
         ucl.plot(ucl.where(frame(*records), *shlex.split(condition)), "accuracy")
 
 
+def test_runs_without_a_memory_are_not_called_unmeasured():
+    record = replace(record_of("Finetune"), memory={})
+    with pytest.raises(InputError, match="has a memory"):
+        ucl.plot(frame(record), "memory")
+
+
 def test_a_balanced_accuracy_is_named_above_its_matrix():
     """It is the mean recall of the classes, not the mean of the last row."""
     record = record_of("ER", balanced_accuracy=True)

@@ -335,6 +335,18 @@ def test_the_committed_records_are_read_under_the_keys_of_their_names():
     assert all(RecordStore(RUNS).path(record.config) in paths for record in table["record"])
 
 
+def test_a_record_prints_its_accuracies():
+    record = record_of(Config(dataset="cells", n_tasks=2, memory_size=20, seed=3))
+    record.class_recall[-1] = [0.1, 1.0, 0.2, 0.9]
+    text = str(record)
+    assert (
+        text.startswith("cells, n_tasks=2, memory 20, BI bottom, seed 3\n")
+        and "\n  90.0      .\n  25.0   75.0\n" in text
+    )
+    assert all(number in text for number in ("50.0 %", "55.0 %", "65.0 %", "10.0 %", "2000.0 ms"))
+    assert repr([record]) == f"[{record!r}]" and "50.0 %" in repr(record) and "\n" not in repr(record)
+
+
 def test_the_table_has_a_row_per_record_and_the_fields_and_results_as_columns(store, measured):
     configs = [Config(dataset="bloodcell", seed=seed) for seed in range(3)]
     for config in configs:

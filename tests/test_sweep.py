@@ -27,6 +27,7 @@ import ucl
 from ucl import Config, InputError, RecordStore
 from ucl.cli.main import main
 from ucl.config import unique
+from ucl.machine.terminal import duration
 from ucl.sweeps import locks
 from ucl.sweeps.grid import shard
 from ucl.sweeps.progress import status
@@ -402,6 +403,11 @@ def test_the_shards_of_a_grid_are_the_grid():
         parts = [shard(grid + grid[:5], i, n) for i in range(1, n + 1)]
         assert sorted(config.key for part in parts for config in part) == sorted(config.key for config in grid)
         assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+def test_durations_have_units_that_people_read():
+    reported = [duration(s) for s in (0.4, 89, 90, 5000, 12_000, 190_000)]
+    assert reported == ["0 s", "89 s", "2 min", "83 min", "3 h 20 min", "2 d 5 h"]
 
 
 def test_the_status_counts_what_is_missing_and_estimates_its_time_from_the_runs_of_this_processor(tiny, tmp_path):
