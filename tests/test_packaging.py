@@ -23,7 +23,6 @@ from ucl import RecordStore, user_objects
 ROOT = Path(__file__).resolve().parents[1]
 # where a distribution's module has another name
 MODULES = {
-    "fonttools": "fontTools",
     "avalanche-lib": "avalanche",
     "ipython": "IPython",
     "pillow": "PIL",
