@@ -89,7 +89,7 @@ def tables(
         "per_batch": costs.by_processor(csv("beside_naive")),
         "table1_hours": costs.table1_hours(csv("beside_naive")),
         "whole_runs": costs.whole_runs(load_records(folder / "alone")),
-        "cpu": costs.by_part(csv("benchmark").query("memory_size == 500")),
+        "cpu": costs.by_part(csv("benchmark").query("memory_size == 500 and method in ['ER', 'A-GEM', 'MC', 'BI']")),
         "gpu": costs.by_part(csv("benchmark_gpu")),
     }
 
