@@ -109,6 +109,6 @@ def test_the_pool_is_every_training_image_of_the_tasks_once():
     ],
 )
 def test_policies_that_cannot_be_compared_are_refused_before_anything_is_learnt(policies, monkeypatch):
-    monkeypatch.setattr("ucl.studies.memory_swap.steps", None)
+    monkeypatch.setattr("ucl.studies.memory_swap.assemble", None)
     with refused("policies"):
         memory_swap(policies, "cpu")

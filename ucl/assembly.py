@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -21,7 +21,7 @@ from ucl.methods import METHODS, Method
 from ucl.models import Network
 from ucl.models.saved import new_network
 from ucl.scorers import RandomScores, Scorer, ScoringPasses
-from ucl.streams import ClassIncrementalStream, datasets
+from ucl.streams import Batch, ClassIncrementalStream, Task, datasets
 from ucl.streams.augmentation import RandAugment
 
 
@@ -32,6 +32,21 @@ class Parts(NamedTuple):
     model: Network
     buffer: Buffer | None
     method: Method
+
+    def steps(self, task: Task) -> Iterator[Batch]:
+        """Learn a task of the stream as `ucl.run` does: bit for bit within `ucl.machine.determinism.repeatable`.
+
+        Yields:
+            Each batch, after the network has learnt it and the memory was updated with it; the last batch after the
+            memory's update at the end of the task.
+        """
+        for number, batch in enumerate(task, 1):
+            self.method.learn(self.model, batch, self.buffer)
+            if self.buffer is not None:
+                self.buffer.update(self.model, batch)
+                if number == len(task):
+                    self.buffer.end_of_task(self.model, task)
+            yield batch
 
 
 @default_modes()

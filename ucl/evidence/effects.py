@@ -138,12 +138,6 @@ def summary(pairs: pd.DataFrame, metric: str, published: float = math.nan) -> di
     }
 
 
-def with_the_wider(table: pd.DataFrame) -> pd.DataFrame:
-    """A table of differences whose low and high are those of the wider one of both intervals, as in `summary`."""
-    low, high = table[["low", "low_by_seed"]].min(axis=1), table[["high", "high_by_seed"]].max(axis=1)
-    return table.assign(low=low, high=high)
-
-
 def by_stream(pairs: pd.DataFrame, metric: str, printed: Mapping[Stream, float]) -> list[dict[str, Any]]:
     """A row per stream that has pairs or that the paper prints, then one over all streams that can be averaged.
 

@@ -129,10 +129,9 @@ def judged(records: pd.DataFrame) -> pd.DataFrame:
     Returns:
         For each of `COMPARISONS` the rows of `ucl.evidence.effects.by_stream` that have pairs, and the last one, by
         which the protocol judges the hypothesis, always. Columns: the fields of `PlannedComparison` except runs,
-        dataset, memory_size, n (pairs), planned, mean, low and high (95 % interval, stratified by stream), low_by_seed
-        and high_by_seed (with the seed as cluster), detectable, published (the paper's difference on the same streams,
-        NaN if it prints none), all in percentage points; verdict (see `verdict`); and by the wider one of both
-        intervals against_paper (see `ucl.evidence.effects.against_paper`) and excludes_0.
+        dataset, memory_size, n (pairs), planned, verdict (see `verdict`), and of `ucl.evidence.effects.summary`, in
+        percentage points, mean, low, high, low_by_stream, high_by_stream, detectable, published, excludes_0 and, as
+        against_paper, the verdict on the paper's difference.
     """
     runs = Runs(records)
     complete = _complete(runs)
@@ -156,8 +155,8 @@ def judged(records: pd.DataFrame) -> pd.DataFrame:
             found = verdict(plan.expected, plan.metric, wider if is_decisive else stratified)
             if overall and is_decisive and not is_on_each_stream:
                 found = ""  # The protocol judges over all four streams.
-            changed = {"against_paper": row["verdict"], "verdict": found, "detectable": row["detectable_by_stream"]}
-            rows.append(plan._asdict() | row | changed | stratified._asdict() | {"planned": sum(map(len, planned))})
+            changed = {"against_paper": row["verdict"], "verdict": found, "planned": sum(map(len, planned))}
+            rows.append(plan._asdict() | row | changed)
     return pd.DataFrame(rows)[_COLUMNS].astype({"memory_size": "Int64"})
 
 
@@ -175,7 +174,7 @@ def _complete(runs: Runs) -> set[tuple[str, int, int]]:
 
 
 _COLUMNS = ["hypothesis", "memory", "other_memory", "reading", "other_reading", "metric", "expected", "dataset"]
-_COLUMNS += ["memory_size", "n", "planned", "mean", "low", "high", "low_by_seed", "high_by_seed", "detectable"]
+_COLUMNS += ["memory_size", "n", "planned", "mean", "low", "high", "low_by_stream", "high_by_stream", "detectable"]
 _COLUMNS += ["published", "verdict", "against_paper", "excludes_0"]
 
 

@@ -14,7 +14,6 @@ import pandas as pd
 
 from ucl import plots
 from ucl.evidence import hypotheses, leaderboard
-from ucl.evidence.effects import with_the_wider
 from ucl.evidence.run_measures import by_reading
 from ucl.evidence.table_formats import markdown
 from ucl.records import load_records
@@ -54,7 +53,7 @@ def tables(
     Args:
         records, measured: see `in_full`.
         networks: the planned records under each reading, see `ucl.evidence.run_measures.by_reading`.
-        full: the tables of `in_full`; hypotheses with the wider intervals.
+        full: the tables of `in_full`.
         folder: figures, with the CSV files of notebooks and benchmarks.
     """
 
@@ -112,7 +111,6 @@ def write(checkout: Path) -> dict[str, pd.DataFrame]:
     networks = by_reading(results.planned(records))
     for name, table in full.items():
         table.to_csv(folder / f"{name}.csv", index=False, float_format="%.4f")
-    full = full | {"hypotheses": with_the_wider(full["hypotheses"])}
     for comparator, name in {"CBR": "effects", "ER": "effects_er"}.items():
         of_one = full["effects"][full["effects"]["comparator"] == comparator]
         plots.save(plots.effects.forest(of_one), folder / name)

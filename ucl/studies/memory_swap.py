@@ -26,7 +26,7 @@ import pandas as pd
 import torch
 
 from ucl import naming
-from ucl.assembly import build_buffer, build_method, build_model, build_stream
+from ucl.assembly import assemble, build_buffer, build_method
 from ucl.catalogue import POLICY_FIELDS
 from ucl.config import Config
 from ucl.errors import InputError
@@ -37,7 +37,6 @@ from ucl.machine.hardware import resolve_device
 from ucl.machine.terminal import progress_bar
 from ucl.models import Network
 from ucl.streams import ClassIncrementalStream, Task, datasets
-from ucl.studies.steps import steps
 
 
 def memory_swap(policies: Sequence[Config], device: str = "auto", progress: bool | None = None) -> pd.DataFrame:
@@ -65,11 +64,10 @@ def memory_swap(policies: Sequence[Config], device: str = "auto", progress: bool
     rows: list[dict[str, Any]] = []
     named = {"dataset": config.dataset_name, "memory_size": config.memory_size, "seed": config.seed}
     with repeatable(config.seed, chosen):
-        stream, model = build_stream(config, data, chosen), build_model(config, data, chosen)
-        memory, method = build_buffer(config, data, chosen), build_method(config, model)
+        stream, model, *_ = parts = assemble(config, data, chosen)
         with progress_bar((len(stream) - 1) * (1 + len(policies)), "memory swap", progress) as bar:
             for task, following in zip(stream, stream.tasks[1:]):
-                for _ in steps(task, model, memory, method):
+                for _ in parts.steps(task):
                     pass
                 bar.update()
                 images = pool(stream.tasks[: following.number])

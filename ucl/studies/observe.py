@@ -31,7 +31,6 @@ from ucl.machine.terminal import progress_bar
 from ucl.models import Network
 from ucl.scorers import ScoringPasses
 from ucl.streams import datasets
-from ucl.studies.steps import steps
 
 
 class Observed(NamedTuple):
@@ -66,12 +65,12 @@ def observe(config: Config, device: str = "auto", progress: bool | None = None) 
     contents: list[pd.DataFrame] = []  # of the memory after each batch
     scored = []  # its images at each moment
     with repeatable(config.seed, chosen):
-        stream, model, buffer, method = assemble(config, data, chosen)
+        stream, model, buffer, _ = parts = assemble(config, data, chosen)
         assert buffer is not None
         replays = _count_replays(buffer)
         with progress_bar(stream.n_batches, config.label, progress) as bar:
             for task in stream:
-                for batch_in_task, _ in enumerate(steps(task, model, buffer, method), 1):
+                for batch_in_task, _ in enumerate(parts.steps(task), 1):
                     bar.update()
                     n = buffer.n_stored  # A policy that acts at the end of a task may store nothing before.
                     images = {"position": buffer.positions[:n].cpu().numpy(), "label": buffer.labels[:n]}

@@ -20,7 +20,6 @@ from ucl.machine.determinism import repeatable, seed_for
 from ucl.models import Network
 from ucl.scorers import Score, ScoringPasses
 from ucl.streams import datasets
-from ucl.studies.steps import steps
 
 SETTINGS: dict[str, dict[str, float]] = {
     "1 draw": dict(),
@@ -127,14 +126,14 @@ def over_run(config: Config, n_images: int = 40) -> pd.DataFrame:
     data = datasets.load(config.dataset, image_size=config.image_size)
     tables = []
     with repeatable(config.seed, torch.device("cpu")):
-        stream, model, buffer, method = assemble(config, data)
-        for task in stream:
-            for _ in steps(task, model, buffer, method):
+        parts = assemble(config, data)
+        for task in parts.stream:
+            for _ in parts.steps(task):
                 pass
             for class_label in task.classes:
                 images = task.images[torch.from_numpy(np.flatnonzero(task.host_labels == class_label)[-n_images:])]
                 seed = seed_for(config.seed, f"retest of class {class_label}")
-                table = repeatability(model, images, max(1, len(images) // 2), seed)
+                table = repeatability(parts.model, images, max(1, len(images) // 2), seed)
                 tables.append(table.assign(task=task.number + 1))
     means = pd.concat(tables).groupby(["task", "score", "setting"], sort=False).mean().reset_index()
     means = means.assign(dataset=config.dataset, seed=config.seed)
