@@ -15,14 +15,14 @@ from ucl import naming
 from ucl.catalogue import METHODS, POLICIES, SCORES, SELECTIONS, WITHOUT_SCORE
 from ucl.config import Config
 from ucl.errors import InputError
-from ucl.fields import FIELDS, Interval
+from ucl.fields import FIELDS, Bounds
 
 NAN, INF = float("nan"), float("inf")
 ALLOWED = {name: field.metadata["allowed"] for name, field in FIELDS.items()}
 CHOICES = {name: list(field.metadata["choices"]) for name, field in FIELDS.items() if field.metadata["choices"]}
 WHOLE = {name: (r.start, r.stop - 1) for name, r in ALLOWED.items() if isinstance(r, range)}
 WHOLE |= {"image_size": (25, 512), "batch_size": (2, 10_000)}  # for the network by default
-REAL = {name: range_ for name, range_ in ALLOWED.items() if isinstance(range_, Interval)}
+REAL = {name: range_ for name, range_ in ALLOWED.items() if isinstance(range_, Bounds)}
 FLAGS = [name for name, allowed in ALLOWED.items() if allowed is bool]
 
 

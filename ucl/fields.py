@@ -15,7 +15,7 @@ CLASS_LISTS = ("class_order", "tasks")
 """The fields whose value may be a list of all classes, as text."""
 
 
-class Interval(NamedTuple):
+class Bounds(NamedTuple):
     """A range of numbers; an end with a round bracket does not belong to it."""
 
     low: float
@@ -30,7 +30,7 @@ class Interval(NamedTuple):
         return f"{self.ends[0]}{self.low:g}, {self.high:g}{self.ends[1]}"
 
 
-def _field(default: Any, allowed: range | Interval | type | Mapping[str, str], text: str) -> Any:
+def _field(default: Any, allowed: range | Bounds | type | Mapping[str, str], text: str) -> Any:
     """A field with its allowed values: a range of whole or real numbers, a type, or names with a help text each."""
     choices = allowed if isinstance(allowed, Mapping) else None
     return dataclasses.field(default=default, metadata={"help": text, "allowed": allowed, "choices": choices})
@@ -61,16 +61,16 @@ class Fields:
         "classes of each task; or all classes, as for class_order, with a bar between tasks, such as '0,1|2', which "
         "also sets n_tasks and class_order")
     boundaries: str = _field("clear", helps(catalogue.BOUNDARIES), "how one task turns into the next")
-    blur: float = _field(None, Interval(0, 1),
+    blur: float = _field(None, Bounds(0, 1),
         "in [0, 1]. gradual: length of a transition, as a share of a task's images (default 1: the stream is always "
         "in a transition). blurry: share of a blurry class's images that is divided equally among all tasks (default "
         "0.1)")
-    disjoint: float = _field(0.5, Interval(0, 1),
+    disjoint: float = _field(0.5, Bounds(0, 1),
         "share of the classes that come in one task only, in [0, 1]; for the boundaries 'blurry'")
-    imbalance: float = _field(None, Interval(0, 1, "(]"),
+    imbalance: float = _field(None, Bounds(0, 1, "(]"),
         "size of the last class over that of the first, in (0, 1]; the sizes fall along the class order. 1 keeps all "
         "images; 0.1 is the default of -lt data sets")
-    validation: float = _field(0.05, Interval(0, 0.5),
+    validation: float = _field(0.05, Bounds(0, 0.5),
         "share of each class's training images that is held out, in [0, 0.5]; not used where the data set has its own "
         "validation set. Of a folder with patients, as many whole patients as fit into this share")
     batch_size: int = _field(10, range(1, 10_001),
@@ -83,10 +83,10 @@ class Fields:
     model: str = _field("slim_resnet18", helps(catalogue.NETWORKS),
         "the network; your own as package.module:function, a function of the numbers of classes, channels and pixels "
         "per side")
-    dropout: float = _field(None, Interval(0, 1, "[)"),
+    dropout: float = _field(None, Bounds(0, 1, "[)"),
         "dropout rate after each block's first activation and before the head, in [0, 1); by default 0.3 for the "
         "score MC, otherwise 0. One of your own has its own layers. With dropout, tests average 20 passes")
-    lr: float = _field(0.1, Interval(0, 100, "(]"), "learning rate of SGD, without momentum or weight decay")
+    lr: float = _field(0.1, Bounds(0, 100, "(]"), "learning rate of SGD, without momentum or weight decay")
     updates: int = _field(1, range(1, 1001), "training steps per batch, each with its own memory samples")
     replay: str = _field(None, {
         "earlier": "images of earlier tasks only, as in the paper: the method knows the task's number",
@@ -113,10 +113,10 @@ class Fields:
     score: str = _field("BI", helps(catalogue.SCORES),
         "uncertainty score, for the population 'uncertainty'; your own as package.module:function")
     selection: str = _field("bottom", helps(catalogue.SELECTIONS), "which candidates of a class stay")
-    refresh: float = _field(1.0, Interval(0, 10_000_000, "(]"),
+    refresh: float = _field(1.0, Bounds(0, 10_000_000, "(]"),
         "how many stored images of a class are rescored per update, those with the oldest scores first: a share in "
         "(0, 1], or a number above 1; 1 rescores all, as in the paper")
-    smoothing: float = _field(1.0, Interval(0, 1, "(]"),
+    smoothing: float = _field(1.0, Bounds(0, 1, "(]"),
         "weight of the new score when a stored image is rescored, in (0, 1]: s <- (1 - smoothing) * s + smoothing * "
         "new; 1 as in the paper")
     n_draws: int = _field(1, range(1, 101), "draws of the 12 views per score")
@@ -190,7 +190,7 @@ def check(name: str, value: Any) -> None:
     allowed = FIELDS[name].metadata["allowed"]
     if isinstance(allowed, range):
         whole_number(name, value, allowed.start, allowed.stop - 1)
-    elif isinstance(allowed, Interval):
+    elif isinstance(allowed, Bounds):
         if not isinstance(value, (int, float)) or isinstance(value, bool) or value not in allowed:
             raise InputError(name, value, f"give a number in {allowed}")
     elif isinstance(allowed, type):

@@ -86,9 +86,6 @@ def average_anytime_accuracy(a_ET: np.ndarray) -> float:
     (https://github.com/AlbinSou/ocl_survey, `post_metrics.py`) averages over the images of the tasks, which is the same
     if tasks have equally many. A_AUC of i-Blurry (Koh et al., 2022) is the mean over time of the accuracy on all
     classes that have occurred; in a blurry stream, these include classes of tasks that have not begun here.
-
-    Args:
-        a_ET: see the module.
     """
     return float(np.mean([row[:n].mean() for row, n in zip(*_checked_anytime(a_ET), strict=True)]))
 
@@ -100,9 +97,6 @@ def worst_case_accuracy(a_ET: np.ndarray) -> float:
     a[T, T] / T + (1 - 1/T) * mean_{i < T} min_e a[e, i], the minimum over the evaluations after the end of task i,
     which are during later tasks. The more evaluations, the lower the minimum can be: compare runs with the same
     `Config.evaluate_every`, and expect noise where tasks have few validation images.
-
-    Args:
-        a_ET: see the module.
     """
     a_ET, n_begun = _checked_anytime(a_ET)
     n_tasks = a_ET.shape[1]

@@ -40,11 +40,7 @@ def of_one_version(records: pd.DataFrame) -> pd.DataFrame:
 
 
 class Runs:
-    """The runs that count, by experiment: the `latest` record of each, on one version of the images (`of_one_version`).
-
-    Args:
-        records: see `ucl.load_records`.
-    """
+    """The runs that count, by experiment: the `latest` record of each, on the images of `of_one_version`."""
 
     def __init__(self, records: pd.DataFrame) -> None:
         runs = latest(of_one_version(records))
@@ -113,9 +109,7 @@ def reductions(records: pd.DataFrame) -> pd.DataFrame:
 def by_reading(records: pd.DataFrame) -> pd.DataFrame:
     """The measures of each run under each reading that its record holds, and with its running statistics ("running").
 
-    Args:
-        records: see `ucl.load_records`; those of one data set and memory size are on the same stream. Networks that
-            failed (`Record.failure`) do not count.
+    The records of one data set and memory size are on the same stream.
 
     Returns:
         Columns dataset, memory_size, method (see `ucl.naming.name_of`), seed, reading, the measures of

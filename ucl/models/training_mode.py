@@ -22,9 +22,6 @@ class TrainingModeNetwork(FastPasses):
     Each pass normalises by the mean and variance of its images, layer by layer, and updates the running statistics
     of the original network as `torch.nn.BatchNorm2d` does. Statistics and normalisation are computed in float32.
 
-    Args:
-        model, dtype: see `FastPasses`.
-
     Attributes:
         joins_classes: whether the passes of all classes share the operations, as a GPU needs; a CPU computes few passes
             of one class at a time, which fit into its caches.

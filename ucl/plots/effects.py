@@ -115,10 +115,9 @@ def paper_mark() -> Line2D:
 
 
 def forest(effects: pd.DataFrame) -> Figure:
-    """Differences in A and in F: a row per stream, name and setting, see `means_with_intervals`.
+    """Differences in A and in F from one comparator, a row per stream, name and setting.
 
-    Args:
-        effects: see `ucl.report.results.effects`; of one comparator.
+    The table is as that of `ucl.report.results.effects`, with the optional columns of `means_with_intervals`.
     """
     comparator = " and ".join(effects["comparator"].unique())
     # A lower F is not always better: a network that learns less has less to forget.
@@ -130,10 +129,8 @@ def forest(effects: pd.DataFrame) -> Figure:
 def decisive(judged: pd.DataFrame) -> Figure:
     """F of BI and EN minus that of ER and of kept uniform, per stream and over all: mean and 95 % interval.
 
-    Dotted: the margin; an interval that lies right of it fails.
-
-    Args:
-        judged: see `ucl.evidence.hypotheses.judged`; the comparisons that expect "less" are shown.
+    Dotted: the margin; an interval that lies right of it fails. Of the table of `ucl.evidence.hypotheses.judged`, the
+    comparisons that expect "less" are shown.
     """
     shown = judged[judged["expected"] == "less"].sort_values(["dataset", "memory"], kind="stable")
     shown = shown.sort_values("memory_size", key=pd.isna, kind="stable")  # over all streams in the last rows
@@ -146,12 +143,9 @@ def decisive(judged: pd.DataFrame) -> Figure:
 
 
 def leaderboard(gaps: pd.DataFrame) -> Figure:
-    """Differences in A and in F from CBR: the policies sorted by A at equal updates, the highest first.
+    """Differences in A and in F from CBR, see `ucl.evidence.leaderboard.gaps`: sorted by A at equal updates.
 
-    At equal seconds are shown those that are then compared with more updates of CBR.
-
-    Args:
-        gaps: see `ucl.evidence.leaderboard.gaps`.
+    At equal seconds are shown the policies that are then compared with more updates of CBR.
     """
     at_seconds = (gaps["comparator"] == AT_EQUAL_SECONDS) & (gaps["updates"] > 1)  # with 1 it is the same comparison
     shown = gaps[(gaps["comparator"] == "CBR") | at_seconds]
@@ -163,12 +157,7 @@ def leaderboard(gaps: pd.DataFrame) -> Figure:
 
 
 def swaps(differences: pd.DataFrame, comparator: str) -> Figure:
-    """What memories change in one frozen state: a row per policy, a panel per measure.
-
-    Args:
-        differences: see `ucl.studies.memory_swap.against`.
-        comparator: the method that is subtracted.
-    """
+    """What memories change in one frozen state, see `ucl.studies.memory_swap.against`: a panel per measure."""
     measures = {"retained": "retained\n(earlier tasks)", "last": "last\n(task learnt)", "A": "A\n(all tasks so far)"}
     panels = {name: f"difference in {text}\nfrom {comparator} [points]" for name, text in measures.items()}
     methods = method_order(differences["method"])

@@ -116,10 +116,8 @@ def _framed(images_NHWC: np.ndarray, colors_N4: np.ndarray) -> np.ndarray:
 def explorer(runs: Mapping[str, pd.DataFrame], images_NHWC: np.ndarray, classes: Sequence[str]) -> Any:
     """A slider over the moments and menus of order, colour and class, above the picture that they choose.
 
-    Python draws the picture, so the controls need a notebook whose kernel runs: Jupyter or Colab.
-
-    Args:
-        runs, images_NHWC, classes: see `held_images`.
+    The arguments are those of `held_images`. Python draws the picture, so the controls need a notebook whose kernel
+    runs: Jupyter or Colab.
 
     Returns:
         An `ipywidgets.VBox` of moment, order, colour, class and picture.

@@ -25,10 +25,8 @@ from ucl.records.runs import count_range, latest, latest_in_order, without_failu
 def most_measured(runs: pd.DataFrame) -> pd.DataFrame:
     """The runs without scores and, per data set and memory size, the scored runs of one value of `refresh`.
 
-    It is the value with the most runs; of values with equally many runs, the smallest.
-
-    Args:
-        runs: see `ucl.load_records`. A run that was measured more than once counts once.
+    It is the value with the most runs; of values with equally many runs, the smallest. A run that was measured more
+    than once counts once.
     """
     runs = latest_in_order(runs)
     scored = np.array([record.config.uses_scores for record in runs["record"]], dtype=bool)
@@ -45,11 +43,8 @@ _GREYS = {"the paper": "white", "published settings": "0.15", "everything rescor
 def relative_improvement(reductions: pd.DataFrame) -> Figure:
     """How much less a score forgets than ER, in per cent of ER's forgetting: bottom-k and top-k (paper, figure 1).
 
-    One row of panels per data set and memory size. White bars are the paper's, grey ones means over seeds, dots single
-    seeds. Above 0, a memory forgets less than ER's random one.
-
-    Args:
-        reductions: see `ucl.evidence.run_measures.reductions`.
+    One row of panels per data set and memory size of `ucl.evidence.run_measures.reductions`. White bars are the
+    paper's, grey ones means over seeds, dots single seeds. Above 0, a memory forgets less than ER's random one.
     """
     by_stream = dict(list(reductions.groupby(["dataset", "memory_size"])))
     in_order = paper.published()[["dataset", "memory_size"]].drop_duplicates().itertuples(index=False, name=None)
@@ -82,11 +77,9 @@ def relative_improvement(reductions: pd.DataFrame) -> Figure:
 def task_accuracy(records: Records) -> Figure:
     """Accuracy on each task at the end of the stream, in per cent, means over the seeds (paper, figure 3).
 
-    One panel per data set and memory size, one row per method; a method without a memory is in each panel of its data
-    set. White: not measured. Runs that failed (`Record.failure`) are left out.
-
-    Args:
-        records: with one value of `refresh` per panel, see `most_measured`.
+    One panel per data set and memory size, with one value of `refresh` (`most_measured`), one row per method; a method
+    without a memory is in each panel of its data set. White: not measured. Runs that failed (`Record.failure`) are left
+    out.
 
     Raises:
         InputError: the runs of a method in a panel differ in more than the seed.

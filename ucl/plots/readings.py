@@ -16,10 +16,8 @@ from ucl.plots.style import color, styled
 def tested_again(table: pd.DataFrame) -> Figure:
     """F of BI's networks, as the run tests them and with the statistics of training, next to ER's.
 
-    Large marks are means, small dots seeds, hollow diamonds the paper's means.
-
-    Args:
-        table: see `ucl.evidence.run_measures.by_reading`; streams without BI's networks are left out.
+    Large marks are means, small dots seeds, hollow diamonds the paper's means. The table is that of
+    `ucl.evidence.run_measures.by_reading`; streams without BI's networks are left out.
     """
     bi = "BI bottom, published settings"
     marks = {

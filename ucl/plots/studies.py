@@ -27,11 +27,7 @@ _OUTLINE = withStroke(linewidth=3, foreground="0.3")  # a pale bar needs it to b
 
 @styled
 def stays(table: pd.DataFrame) -> Figure:
-    """How long images stay in memory: one line per stay, from entry to exit, sorted by entry; one colour per task.
-
-    Args:
-        table: see `ucl.studies.observe.Observed`.
-    """
+    """How long images stay in memory: one line per stay of `ucl.studies.observe.Observed`, one colour per task."""
     end = table[["entry", "exit"]].max().max() + 1
     tasks = sorted(table["task"].unique())
     shades = dict(zip(tasks, sns.color_palette("cividis", len(tasks))))
@@ -45,11 +41,7 @@ def stays(table: pd.DataFrame) -> Figure:
 
 @styled
 def kept_traits(table: pd.DataFrame) -> Figure:
-    """How recent, easy, typical and clean kept images are: one dot per run, a bar at the mean, a row per stream.
-
-    Args:
-        table: see `ucl.studies.memory_autopsy.kept_traits`.
-    """
+    """The traits of kept images (`ucl.studies.memory_autopsy.kept_traits`): a dot per run, a bar at the mean."""
     groups = [(key, method_order(part["method"]), part) for key, part in table.groupby(["dataset", "memory_size"])]
     heights = [len(methods) for _, methods, _ in groups]
     how: dict[str, Any] = dict(squeeze=False, sharey="row", sharex="col", height_ratios=heights)

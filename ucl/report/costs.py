@@ -25,8 +25,7 @@ _BY_PART = {"machine": "device", "memory_size": "memory", "method": "method", **
 def by_processor(times: pd.DataFrame) -> pd.DataFrame:
     """Milliseconds per batch and their ratio to those of ER: a row per method, a column per processor and memory size.
 
-    Args:
-        times: figures/beside_naive.csv, a row per task; columns processor, memory_size, variant, whole_ms.
+    `times` are those of figures/beside_naive.csv.
     """
     ms = times.groupby(["variant", "processor", "memory_size"])["whole_ms"].mean().unstack("variant")
     rows = {}
@@ -56,9 +55,6 @@ def whole_runs(records: pd.DataFrame) -> pd.DataFrame:
 
     A time per batch is of learning and memory, without tests. The paper's ratios are those of the seconds of the whole
     run; its printed times per batch do not agree with them.
-
-    Args:
-        records: figures/alone.
     """
     experiments = {config.label: config for config in paper.grid("table4", seeds=[0])}
     experiments["BI bottom, `refresh=2`"] = experiments["BI bottom"].replace(refresh=2)
@@ -86,11 +82,7 @@ def whole_runs(records: pd.DataFrame) -> pd.DataFrame:
 
 
 def by_part(times: pd.DataFrame) -> pd.DataFrame:
-    """Milliseconds per batch by part, their ratio to those of ER, and the share of the fastest passes.
-
-    Args:
-        times: see `ucl.benchmarks.measure.benchmark`.
-    """
+    """Milliseconds per batch by part (`ucl.benchmarks.measure.benchmark`), with ratios to ER and the fastest passes."""
     means = times[times["task"] == "mean"]
     means = means.assign(machine=means["device"].where(means["device"] != "cpu", means["processor"].map(short_name)))
     er = means[means["method"] == "ER"].set_index("memory_size")["whole_ms"]

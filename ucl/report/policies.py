@@ -48,8 +48,7 @@ def leaderboard(standings: pd.DataFrame, compared: pd.DataFrame) -> pd.DataFrame
 def remedies(differences: pd.DataFrame) -> pd.DataFrame:
     """The share of recent images in memory without a remedy, and the change in points if the score repeats better.
 
-    Args:
-        differences: figures/memory_autopsy_remedies.csv.
+    `differences` are those of figures/memory_autopsy_remedies.csv.
     """
     keys = ["dataset", "memory_size", "method", "settings", "remedy"]
     renamed = differences.fillna({"settings": ""}).assign(method=differences["method"].map(leaderboard_name))

@@ -247,12 +247,9 @@ def projections(records: pd.DataFrame) -> pd.DataFrame:
 
 
 def parts_of_forgetting(table: pd.DataFrame) -> pd.DataFrame:
-    """A, F and its parts of BI's networks with both statistics, and of networks of ER and CBR redraw.
+    """A, F and its parts (`ucl.evidence.run_measures.by_reading`) of BI's networks, of ER's and of those of CBR redraw.
 
-    ER and CBR redraw do not score, so both statistics are equal.
-
-    Args:
-        table: see `ucl.evidence.run_measures.by_reading`.
+    BI's have both statistics; ER and CBR redraw do not score, so that both are equal.
     """
     methods = {"ER": ["training"], "CBR redraw": ["training"], "BI bottom, published settings": ["training", "running"]}
     rows = []

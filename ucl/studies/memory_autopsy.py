@@ -187,13 +187,10 @@ def most_rescored(kept: pd.DataFrame) -> pd.DataFrame:
 
 
 def with_remedies(kept: pd.DataFrame) -> pd.DataFrame:
-    """What changes if a score repeats better: runs with a remedy minus the same runs without it, paired by seed.
+    """What changes in `kept_traits` if a score repeats better: with a remedy minus without it, paired by seed.
 
     The remedies are those of `notebooks/readings_and_repeatability.ipynb`: fixed views, a running mean of scores,
     several draws.
-
-    Args:
-        kept: see `kept_traits`.
 
     Returns:
         One row per stream, method, settings (what else differs from the defaults), remedy and trait that has pairs:
