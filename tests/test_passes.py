@@ -5,6 +5,7 @@ import copy
 import pytest
 import scipy.stats
 import torch
+from conftest import unchanged
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -38,9 +39,15 @@ def images_of_passes(n_passes, n_images, channels=3, size=28, seed=0):
 
 
 @torch.no_grad()
-def plain_passes(model, x_PNCHW):
-    exact = copy.deepcopy(model).double().train()
-    return torch.stack([exact.logits(x_NCHW.double()) for x_NCHW in x_PNCHW]), exact
+def plain_passes(model, x_PNCHW, sizes=None):
+    """Logits class after class, and in each class pass after pass; and the network afterwards."""
+    exact, classes = copy.deepcopy(model).double().train(), x_PNCHW.double().split(sizes or x_PNCHW.shape[1], 1)
+    return torch.cat([torch.stack([*map(exact.logits, class_PNCHW)]) for class_PNCHW in classes], 1), exact
+
+
+def assert_close(got, expected, tolerance):
+    assert got.dtype == torch.float32 and got.shape == expected.shape
+    assert (got - expected).abs().max() < tolerance * expected.abs().max()
 
 
 def assert_alike(ours, exact, tolerance):
@@ -56,21 +63,17 @@ def test_logits_and_statistics_are_those_of_plain_passes(size, channels, n_passe
     set_threads(threads)
     model, x = network(size, channels), images_of_passes(n_passes, n_images, channels, size)
     expected, exact = plain_passes(model, x)
-    got = TrainingModeNetwork(model).logits(x)
-    assert got.dtype == torch.float32 and got.shape == (n_passes, n_images, 5)
-    assert (got - expected).abs().max() < 2e-4 * expected.abs().max()
+    assert_close(TrainingModeNetwork(model).logits(x), expected, 2e-4)
     assert_alike(model, exact, 1e-4)
 
 
 class CountedOperations(TorchDispatchMode):
-    """The operations within the block, views and copies included."""
+    """Counts the operations within the block, views and copies included."""
 
-    def __init__(self):
-        super().__init__()
-        self.names = []
+    count = 0
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        self.names.append(str(function))
+        self.count += 1
         return function(*args, **(kwargs or {}))
 
 
@@ -81,30 +84,17 @@ def joined(model, dtype=torch.float32):
     return network
 
 
-@torch.no_grad()
-def plain_passes_of_classes(model, x_PNCHW, sizes):
-    """Class after class, and in each class pass after pass."""
-    logits = []
-    for class_PNCHW in x_PNCHW.split(sizes, 1):
-        of_class, model = plain_passes(model, class_PNCHW)
-        logits.append(of_class)
-    return torch.cat(logits, 1), model
-
-
 @pytest.mark.parametrize("chunk", [1, 40, 1000])  # one pass, three passes and all passes at once
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize(("make", "multiple"), [(TrainingModeNetwork, 1), (joined, 1), (joined, 8)])
 def test_classes_of_any_sizes_have_passes_of_their_own(chunk, channels, make, multiple, monkeypatch):
     monkeypatch.setattr("ucl.models.folded.multiple_of_channels", lambda *_: multiple)
     monkeypatch.setattr(training_mode, "_CHUNK_ON_CPU", chunk)
-    sizes = [1, 6, 3]
-    model = network(channels=channels)
-    inputs, exact, network_of_all = images_of_passes(8, 10, channels), model, make(model)
-    for x in inputs.split(4):  # two scorings; the running statistics go on
-        expected, exact = plain_passes_of_classes(exact, x, sizes)
-        got = network_of_all.logits(x, sizes)
-        assert got.dtype == torch.float32 and got.shape == (4, 10, 5)
-        assert (got - expected).abs().max() < 1e-4 * expected.abs().max()
+    sizes, model = [1, 6, 3], network(channels=channels)
+    exact, network_of_all = model, make(model)
+    for x in images_of_passes(8, 10, channels).split(4):  # two scorings; the running statistics go on
+        expected, exact = plain_passes(exact, x, sizes)
+        assert_close(network_of_all.logits(x, sizes), expected, 1e-4)
         assert_alike(model, exact, 1e-5)
 
 
@@ -114,9 +104,8 @@ def test_joined_classes_are_as_exact_as_pass_after_pass():
     errors = []
     for make in (TrainingModeNetwork, joined):
         model = network()
-        expected, exact = plain_passes_of_classes(model, x, sizes)
-        logits = make(model).logits(x, sizes)
-        pairs = [(logits, expected), *zip(model.buffers(), exact.buffers(), strict=True)]
+        expected, exact = plain_passes(model, x, sizes)
+        pairs = [(make(model).logits(x, sizes), expected), *zip(model.buffers(), exact.buffers(), strict=True)]
         errors.append(torch.stack([(got - true).norm() / true.norm() for got, true in pairs]))
     assert (errors[1][0] < 1.5 * errors[0][0]).all() and errors[1][1:].mean() < 1.5 * errors[0][1:].mean()
 
@@ -126,7 +115,7 @@ def test_the_number_of_operations_depends_neither_on_classes_nor_on_passes():
     for n_passes, sizes in ((1, [6]), (4, [1, 2, 3]), (12, [1] * 6)):
         with CountedOperations() as operations:
             joined(network()).logits(images_of_passes(n_passes, 6), sizes)
-        counts.add(len(operations.names))
+        counts.add(operations.count)
     assert len(counts) == 1
 
 
@@ -171,7 +160,7 @@ def test_the_passes_of_a_changed_network_are_its_own(kind, how):
 @pytest.mark.parametrize(("make", "sizes"), [(TrainingModeNetwork, [20]), (joined, [7, 10, 3])])
 def test_bfloat16_is_close_and_ranks_alike(make, sizes):
     model, x = network(), images_of_passes(12, 20)
-    expected, exact = plain_passes_of_classes(model, x, sizes)
+    expected, exact = plain_passes(model, x, sizes)
     got = make(model, torch.bfloat16).logits(x, sizes)
     assert got.dtype == torch.float32
     error = (got - expected).square().mean().sqrt() / expected.std()
@@ -193,7 +182,7 @@ def test_dropout_draws_masks_of_its_rate_for_every_pass():
     assert (got.var(0).mean() / expected.var(0).mean()).item() == pytest.approx(1, abs=0.2)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def grouped():
     torch.manual_seed(2)
     model = MODELS["slim_resnet18_groupnorm"](5, 3, 28, dropout=0.3)
@@ -207,39 +196,32 @@ def grouped():
 def test_group_normalisation_replaces_every_batch_normalisation(grouped):
     batched = SlimResNet18(5, 3, 28)
     assert not grouped.has_running_statistics and batched.has_running_statistics
-    assert [name for name, _ in grouped.named_parameters()] == [name for name, _ in batched.named_parameters()]
-    assert [p.shape for p in grouped.parameters()] == [p.shape for p in batched.parameters()]
+    ours, theirs = ([(name, p.shape) for name, p in model.named_parameters()] for model in (grouped, batched))
+    assert ours == theirs
     assert {name for name, _ in grouped.named_buffers()} == {"mean", "std"}
     norms = [module for module in grouped.modules() if isinstance(module, nn.GroupNorm)]
     assert len(norms) == 20 and {norm.num_channels for norm in norms} == {20, 40, 80, 160}
 
 
 def test_its_passes_are_those_of_the_network_one_image_at_a_time(grouped):
-    model, x = copy.deepcopy(grouped).eval(), images_of_passes(1, 7)[0]
-    expected = torch.cat([copy.deepcopy(model).double().logits(image[None].double()) for image in x]).detach()
-    got = in_evaluation_mode(grouped).logits(x)
-    assert (got - expected).abs().max() < 1e-4 * expected.abs().max()
+    exact, x = copy.deepcopy(grouped).double().eval(), images_of_passes(1, 7)[0]
+    expected = torch.cat([exact.logits(image[None].double()) for image in x]).detach()
+    assert_close(in_evaluation_mode(grouped).logits(x), expected, 1e-4)
     coarse = in_evaluation_mode(grouped, torch.bfloat16).logits(x)
     assert coarse.dtype == torch.float32
     assert 1e-4 < (coarse - expected).square().mean().sqrt() / expected.std() < 0.05
 
 
 def test_its_passes_drop_where_they_are_asked_to_and_leave_it_as_it_is(grouped):
-    x, training = images_of_passes(1, 4)[0], grouped.training
-    before = copy.deepcopy(grouped.state_dict())
-    dropping, still = (in_evaluation_mode(grouped, torch.bfloat16, dropout) for dropout in (True, False))
-    assert not torch.equal(dropping.logits(x), dropping.logits(x))
-    assert torch.equal(still.logits(x), still.logits(x))
-    assert grouped.training is training and grouped.linear.weight.dtype == torch.float32
-    assert all(torch.equal(value, before[name]) for name, value in grouped.state_dict().items())
+    x = images_of_passes(1, 4)[0]
+    with unchanged(grouped), torch.random.fork_rng([]):
+        dropping, still = (in_evaluation_mode(grouped, torch.bfloat16, dropout) for dropout in (True, False))
+        assert not torch.equal(dropping.logits(x), dropping.logits(x))
+        assert torch.equal(still.logits(x), still.logits(x))
 
 
 @pytest.mark.parametrize("dropout_passes", [0, 20])
 def test_scoring_it_in_training_mode_is_scoring_it_in_evaluation_mode(grouped, dropout_passes):
     images = torch.randint(0, 256, (5, 3, 28, 28), generator=torch.Generator().manual_seed(1)).byte()
-    logits = []
-    for batchnorm in ("eval", "train"):
-        draw = torch.Generator().manual_seed(3)
-        passes = ScoringPasses(draw, dropout_passes, batchnorm=batchnorm)
-        logits.append(passes.logits(grouped, images, sizes=[2, 3]))
-    assert torch.equal(*logits)
+    both = [ScoringPasses(torch.Generator().manual_seed(3), dropout_passes, batchnorm=b) for b in ("eval", "train")]
+    assert torch.equal(*(passes.logits(grouped, images, sizes=[2, 3]) for passes in both))
