@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from made_up import diverged, frame, two_tasks
+from made_up import diverged, frame, one_row, two_tasks
 
 import ucl
 from ucl import Config
@@ -18,20 +18,17 @@ THREE = [two_tasks(BI.replace(seed=s), kept, best) for s, (kept, best) in enumer
 def test_means_and_sample_deviations_are_numpys():
     table = ucl.results(frame(*THREE), measures=["A", "learning", "seconds"])
     assert list(table.columns[4:]) == [*("n", "A", "A_std", "learning", "learning_std", "seconds", "seconds_std")]
-    (row,) = table.to_dict("records")
-    a = 50 * (np.array(RETAINED) + 0.75)
-    learning = 50 * (np.array(BEST) + 0.75)
+    row = one_row(table)
     assert row["n"] == 3 and row["seconds"] == 12 and row["seconds_std"] == 0
-    assert (row["A"], row["A_std"]) == pytest.approx((a.mean(), a.std(ddof=1)))
-    assert (row["learning"], row["learning_std"]) == pytest.approx((learning.mean(), learning.std(ddof=1)))
+    for name, of_first in (("A", RETAINED), ("learning", BEST)):
+        values = 50 * (np.array(of_first) + 0.75)
+        assert (row[name], row[f"{name}_std"]) == pytest.approx((values.mean(), values.std(ddof=1)))
 
 
 def test_classes_that_no_test_has_are_named():
     recall = THREE[0].class_recall.copy()
     recall[-1, 1] = np.nan
-    (row,) = ucl.results(frame(*THREE, replace(THREE[0], config=BI.replace(seed=9), class_recall=recall))).to_dict(
-        "records"
-    )
+    row = one_row(ucl.results(frame(*THREE, replace(THREE[0], config=BI.replace(seed=9), class_recall=recall))))
     assert row["untested"] == THREE[0].classes[1] and "untested" not in ucl.results(frame(*THREE))
 
 
@@ -61,16 +58,16 @@ def test_a_run_has_a_row_by_its_seed_and_shared_facts_divide_no_rows():
 def test_joined_tables_are_averaged_like_one():
     """`pd.concat` keeps the row labels of each table, so labels repeat."""
     others = [two_tasks(BI.replace(seed=s, lr=0.05), 0.1, 0.4) for s in range(3)]
-    joined = pd.concat([frame(*THREE), frame(*others)])
-    pd.testing.assert_frame_equal(ucl.results(joined), ucl.results(frame(*THREE, *others)))
+    joined = ucl.results(pd.concat([frame(*THREE), frame(*others)]))
+    pd.testing.assert_frame_equal(joined, ucl.results(frame(*THREE, *others)))
 
 
 def test_failed_runs_are_counted_and_left_out():
-    (row,) = ucl.results(frame(*THREE[:2], diverged(THREE[2])), measures=["A"]).to_dict("records")
+    row = one_row(ucl.results(frame(*THREE[:2], diverged(THREE[2])), measures=["A"]))
     assert (row["n"], row["left_out"]) == (2, "1 diverged")
     assert row["A"] == pytest.approx(50 * (np.mean(RETAINED[:2]) + 0.75))
     collapsed = replace(THREE[2], class_recall=np.array([[1, np.nan], [1, 0]]))  # always the class of the first task
-    (row,) = ucl.results(frame(diverged(THREE[0]), diverged(THREE[1], 1), collapsed)).to_dict("records")
+    row = one_row(ucl.results(frame(diverged(THREE[0]), diverged(THREE[1], 1), collapsed)))
     assert (row["n"], row["left_out"]) == (0, "2 diverged, 1 collapsed") and np.isnan(row["A"])
     assert "left_out" not in ucl.results(frame(*THREE))
 
@@ -106,11 +103,10 @@ def test_by_default_all_measures_are_shown_for_any_data_set_and_method():
 
 def test_a_measure_that_a_run_lacks_is_empty():
     """The share of the last task's classes needs counted answers, which older records do not have."""
-    shares = [
-        replace(record, answer_shares=np.array([[1, np.nan], [0.25, 0.75 - s / 8]])) for s, record in enumerate(THREE)
-    ]
-    assert ucl.results(frame(*shares))["last_share"].tolist() == [pytest.approx(100 * (0.75 + 0.625 + 0.5) / 3)]
-    (row,) = ucl.results(frame(*shares[:2], THREE[2])).to_dict("records")
+    last = (0.75, 0.625, 0.5)
+    shares = [replace(r, answer_shares=np.array([[1, np.nan], [0.25, s]])) for r, s in zip(THREE, last, strict=True)]
+    assert ucl.results(frame(*shares))["last_share"].tolist() == [pytest.approx(100 * np.mean(last))]
+    row = one_row(ucl.results(frame(*shares[:2], THREE[2])))
     assert row["n"] == 3 and np.isnan(row["last_share"])
 
 
