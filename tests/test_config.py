@@ -211,6 +211,7 @@ STATISTICS = {"scoring_batchnorm", "test_batchnorm", "readings"}
         ({"score": "EN", "boundaries": "gradual"}, RANDOM),
         ({"score": "EN", "boundaries": "blurry"}, RANDOM),
         ({"population": "reservoir"}, NO_SCORE | {"class_balancing"}),
+        ({"population": "reservoir", "dataset": "bloodcell"}, NO_SCORE | {"class_balancing", "validation"}),
         ({"population": "class-balanced"}, NO_SCORE | {"reservoir_index"}),
         *((POLICIES[name].fields, NO_SCORE | RANDOM) for name in ("loss-aware", "herding", "gss", "coreset")),
         ({"method": "agem"}, NO_SCORE | {"class_balancing"}),

@@ -156,14 +156,16 @@ def test_on_two_threads_torch_func_works_and_second_derivatives_are_refused(set_
         gradient.sum().backward()
 
 
-@pytest.mark.parametrize("case", ["one thread", "many channels", "contiguous", "evaluation"])
+@pytest.mark.parametrize("case", ["one thread", "many channels", "contiguous", "evaluation", "bfloat16"])
 def test_otherwise_batch_normalisation_is_torchs_bit_for_bit(set_threads, case):
     set_threads(1 if case == "one thread" else 2)
     x, _ = picture_and_gradient((8, 64 if case == "many channels" else 20, 16, 16))
-    x = x.contiguous() if case == "contiguous" else x
+    x = x.contiguous() if case == "contiguous" else x.bfloat16() if case == "bfloat16" else x
     ours, torchs = (uneven(layer, x.shape[1]).train(case != "evaluation") for layer in (BatchNorm2d, nn.BatchNorm2d))
     assert torch.equal(ours(x), torchs(x))
     assert torch.equal(ours.running_var, torchs.running_var)
+    with pytest.raises(ValueError):
+        BatchNorm2d(20)(torch.ones(1, 20, 1, 1))
 
 
 # The convolution

@@ -1,6 +1,7 @@
 """The fast training-mode passes compared with torch's modules, one pass after another, in float64."""
 
 import copy
+from functools import partial
 
 import pytest
 import scipy.stats
@@ -146,10 +147,27 @@ class Shifted(BatchNorm2d):
         return super().forward(x_NCHW) + 1
 
 
-@pytest.mark.parametrize(("kind", "how"), [(Negated, {}), (SlimResNet18, dict(norm=Shifted))])
-def test_the_passes_of_a_changed_network_are_its_own(kind, how):
+class Cosine(nn.Linear):
+    def forward(self, x_NF):
+        return nn.functional.linear(nn.functional.normalize(x_NF), nn.functional.normalize(self.weight))
+
+
+def with_another_head(*arguments, **named):
+    model = SlimResNet18(*arguments, **named)
+    model.linear = Cosine(model.linear.in_features, model.linear.out_features)
+    return model
+
+
+def with_a_hook(*arguments, **named):
+    model = SlimResNet18(*arguments, **named)
+    model.blocks[1].register_forward_hook(lambda layer, given, output: -output)
+    return model
+
+
+@pytest.mark.parametrize("make", [Negated, partial(SlimResNet18, norm=Shifted), with_another_head, with_a_hook])
+def test_the_passes_of_a_changed_network_are_its_own(make):
     torch.manual_seed(0)
-    model, x_PNCHW = kind(5, 3, 28, width=8, **how), images_of_passes(2, 6)
+    model, x_PNCHW = make(5, 3, 28, width=8), images_of_passes(2, 6)
     with torch.no_grad():
         in_training = torch.stack([model.logits(x_NCHW) for x_NCHW in x_PNCHW])
         in_evaluation = model.eval().logits(x_PNCHW[0])

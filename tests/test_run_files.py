@@ -148,6 +148,28 @@ def test_a_network_whose_source_has_changed_is_loaded_with_a_warning(here):
         ucl.models.load(record)
 
 
+OTHER_HEAD = """
+from torch import nn
+from ucl.methods import ExperienceReplay
+
+class Head(nn.Linear):
+    pass
+
+class Replacing(ExperienceReplay):
+    def __init__(self, model, *arguments, **named):
+        super().__init__(model, *arguments, **named)
+        model.linear = Head(model.linear.in_features, model.linear.out_features)
+"""
+
+
+def test_a_network_of_which_a_method_has_replaced_a_layer_is_not_loaded_without_it(here):
+    Path("mine.py").write_text(OTHER_HEAD)
+    config = ucl.Config(dataset="tiny.npz", n_tasks=2, memory_size=8, population="reservoir", method="mine:Replacing")
+    record = ucl.run(config, device="cpu", weights="networks")
+    with refused("weights"):
+        ucl.models.load(record)
+
+
 def test_a_run_that_was_killed_after_a_task_leaves_the_files_of_all_tasks(measured, tmp_path, monkeypatch):
     """Also if it was killed with other files: then it starts again."""
     saving = Checkpoint.after_task

@@ -139,6 +139,24 @@ def test_images_are_read_once_per_process_and_again_only_after_a_change(here, mo
     assert len(reads) == 2
 
 
+READER = """
+import numpy
+
+def images():
+    file = numpy.load("tiny.npz")
+    return tuple(file[f"{split}_{part}"] for split in ("train", "test") for part in ("images", "labels"))
+"""
+
+
+def test_other_images_that_a_function_reads_are_noticed_in_the_same_process(here):
+    Path("mine.py").write_text(READER)
+    config = Config(dataset="mine:images", **TINY)
+    (first,), _ = swept(config)
+    change_images("tiny.npz")
+    (second,), (line,) = swept(config)
+    assert first.version.images in line and first.version.images != second.version.images == fingerprint("mine:images")
+
+
 def test_a_change_behind_a_linked_class_folder_is_noticed(here):
     save_folder(here / "pool", np.zeros((4, 32, 32), np.uint8), "aabb")
     (here / "zoo").symlink_to(here / "pool")

@@ -138,6 +138,8 @@ class Config(Fields):
             idle = dict.fromkeys((*catalogue.POLICY_FIELDS, *catalogue.MEMORY_FIELDS), "method")
         idle |= {name: "method" for name in catalogue.METHOD_FIELDS if name not in method.uses}
         idle |= dict.fromkeys(network_row(self.model).ignores, "model")
+        if plain_name(self.dataset) in catalogue.DATASETS and dataset_row(self.dataset).has_validation:
+            idle["validation"] = "dataset"
         if self.tasks != "equal":
             idle["class_order"] = "tasks"
         if self.imbalance == 1:

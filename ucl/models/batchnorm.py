@@ -24,6 +24,8 @@ class BatchNorm2d(nn.BatchNorm2d):
         if (
             self.training
             and sums_share_a_line
+            and x_NCHW.dtype == torch.float32
+            and x_NCHW.numel() > self.num_features  # Torch refuses a single value per channel.
             and not in_torch_func()  # `torch.func.vmap` cannot say whether a tensor is channels last.
             and x_NCHW.is_contiguous(memory_format=torch.channels_last)
         ):

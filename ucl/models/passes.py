@@ -3,7 +3,7 @@
 | network | evaluation mode | training mode |
 |---|---|---|
 | `SlimResNet18` with `ucl.models.batchnorm.BatchNorm2d` | `FoldedNetwork` | `TrainingModeNetwork` |
-| any other, also a subclass of either class | `PlainPasses` | `PlainTrainingPasses` |
+| any other, also a subclass, or with a layer of another class | `PlainPasses` | `PlainTrainingPasses` |
 """
 
 from __future__ import annotations
@@ -13,13 +13,16 @@ from typing import TypeGuard
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from ucl.models.batchnorm import BatchNorm2d
+from ucl.models.convolution import Conv2d
 from ucl.models.folded import FoldedNetwork, chunk_size
 from ucl.models.network import Network, in_mode
-from ucl.models.slim_resnet import SlimResNet18
+from ucl.models.slim_resnet import BasicBlock, SlimResNet18
 from ucl.models.training_mode import TrainingModeNetwork
+
+_LAYERS = (SlimResNet18, BasicBlock, Conv2d, BatchNorm2d, nn.Dropout, nn.Linear, nn.Sequential)  # of the fast passes
 
 
 def in_evaluation_mode(
@@ -65,8 +68,10 @@ def features_of(model: Network, images_NCHW: Tensor) -> Tensor:
 
 
 def _has_fast_passes(model: Network) -> TypeGuard[SlimResNet18]:
-    """Whether the fast passes compute what the network does: a subclass may compute something else."""
-    return type(model) is SlimResNet18 and type(model.bn1) is BatchNorm2d
+    """Whether the fast passes compute what the network does: a subclass, another layer or a hook may change that."""
+    if type(model) is not SlimResNet18:
+        return False
+    return all(type(layer) in _LAYERS and not layer._forward_hooks for layer in model.modules())
 
 
 class PlainPasses:

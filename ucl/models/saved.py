@@ -59,7 +59,7 @@ def as_bytes(network: Network, facts: dict[str, Any]) -> bytes:
     """The content of a file for `load`: the state of a network, and what is needed to make and to recognise it."""
     file = io.BytesIO()  # `torch.save` to a full disk raises no OSError
     source = user_objects.source_hash(filter(is_user_object, [facts["model"]]))
-    torch.save({**facts, "source": source, "state": network.state_dict()}, file)
+    torch.save({**facts, "source": source, "layers": _layers_of(network), "state": network.state_dict()}, file)
     return file.getvalue()
 
 
@@ -89,9 +89,10 @@ def load(source: Any, task: int | None = None, device: torch.device | str = "cpu
         device: device of the network.
 
     Raises:
-        InputError: the run was measured without `weights`, the file can't be read or is of another run, or a user's
-            network can't be made or has other weights now. If its source has changed otherwise, there is a warning. A
-            call of the network raises it for images of another size or range.
+        InputError: the run was measured without `weights`, the file can't be read or is of another run, a user's
+            network can't be made, or the network has other layers or weights now, also because a user's method has
+            replaced some. If its source has changed otherwise, there is a warning. A call of the network raises it for
+            images of another size or range.
     """
     tested: list[Any] = []  # what identifies the run and the task
     if isinstance(source, (str, Path)):
@@ -115,11 +116,18 @@ def load(source: Any, task: int | None = None, device: torch.device | str = "cpu
         network = new_network(model, tuple(shape), saved["mean"], saved["std"], saved["dropout"])
     if own and saved["source"] != user_objects.source_hash([own]):
         warnings.warn(f"{own}: its source has changed since the run; its logits may differ", stacklevel=2)
+    if saved.get("layers", _layers_of(network)) != _layers_of(network):  # Older files have none.
+        raise InputError("weights", str(file), f"has other layers than {model}: the method or its source changed them")
     with user_objects.attribute_errors_to("model", own):
         network.load_state_dict(state)
     network.classes = saved["classes"]
     network.register_forward_pre_hook(partial(_check_images, tuple(shape[1:])))
     return network.to(device).eval()
+
+
+def _layers_of(network: Network) -> list[str]:
+    """The names of the classes of all layers."""
+    return [f"{type(layer).__module__}.{type(layer).__qualname__}" for layer in network.modules()]
 
 
 def _check_images(shape: tuple[int, int], _: nn.Module, arguments: tuple[Any, ...]) -> None:

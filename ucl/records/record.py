@@ -179,7 +179,7 @@ class Record:
 
     @property
     def seconds_per_batch(self) -> float:
-        """Seconds per batch of the stream for training and the memory update, without tests."""
+        """Seconds per batch of the stream: all of the run but its tests, so mostly training and memory updates."""
         tests = self.timing["evaluation"] + self.timing.get("readings", 0.0)
         return (self.timing["total"] - tests) / self.timing["batches"]
 

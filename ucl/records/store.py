@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ucl import user_objects
+from ucl.catalogue import is_user_object
 from ucl.config import Config
 from ucl.errors import InputError, first_of
 from ucl.machine.files import write_whole
@@ -199,8 +200,8 @@ def current_version(
 ) -> tuple[Version, str]:
     """The version of a run on this machine, and the reason why its images are unknown ("" if they are known).
 
-    A data set is read once per process, and again only if its files change. The files of a user's function are its
-    sources, not the images that it reads. Nothing is downloaded.
+    A data set is read once per process, and again only if its files change. Which files a user's function reads is not
+    known, so it is called each time. Nothing is downloaded.
 
     Args:
         dataset, image_size: fields of the run's `Config`.
@@ -213,7 +214,7 @@ def current_version(
     images, why = "", "its images are not on this machine"
     try:
         if stamp := datasets.stamp(dataset, root, image_size):
-            if (stamp, image_size) not in _fingerprints:
+            if (stamp, image_size) not in _fingerprints or is_user_object(dataset):
                 _fingerprints[stamp, image_size] = datasets.load(dataset, root, image_size).fingerprint
             images, why = _fingerprints[stamp, image_size], ""
     except (InputError, OSError) as error:

@@ -153,7 +153,7 @@ def stamp(name: str, root: str | Path | None = None, image_size: int | None = No
         InputError: a folder of the data set can't be used or listed.
     """
     plain, path = plain_name(name), _path(name, root, image_size)
-    if is_user_object(plain):  # Which files its function reads is unknown, so the images are read once per process.
+    if is_user_object(plain):  # Which files its function reads is not known.
         return f"{plain} {os.getcwd()} {user_objects.source_hash([plain])}"
     if path is None:
         return plain
