@@ -75,14 +75,16 @@ def test_failed_runs_are_counted_and_left_out():
 def test_runs_on_two_versions_of_the_images_have_two_rows_and_a_run_measured_twice_counts_once():
     again, other = (two_tasks(BI, 0.05, date="2025-04-01", fingerprint=name) for name in ("aa", "bb"))
     table = ucl.results(frame(two_tasks(BI), two_tasks(BI.replace(seed=1)), other))
-    assert table[["data", "n"]].to_numpy().tolist() == [["aa", 2], ["bb", 1]]
+    assert table[["fingerprint", "n"]].to_numpy().tolist() == [["aa", 2], ["bb", 1]]
     assert table["A"].tolist() == pytest.approx([50.0, 40.0])
     assert ucl.results(frame(two_tasks(BI), again))[["n", "A"]].to_numpy().tolist() == [[1, pytest.approx(40)]]
     er = two_tasks(BI.replace(population="reservoir"))
-    assert ucl.results(frame(er, other)).set_index("label")["data"].to_dict() == {"ER": "aa", "BI bottom": "bb"}
-    assert "data" not in ucl.results(frame(er, other), ["fingerprint"])
+    assert ucl.results(frame(er, other)).set_index("label")["fingerprint"].to_dict() == {"ER": "aa", "BI bottom": "bb"}
+    assert [*ucl.results(frame(er, other), ["fingerprint"])].count("fingerprint") == 1
     resized = two_tasks(BI.replace(image_size=64), fingerprint="bb")
-    assert "data" not in ucl.results(frame(two_tasks(BI), resized, two_tasks(BI.replace(dataset="x"), fingerprint="c")))
+    assert "fingerprint" not in ucl.results(
+        frame(two_tasks(BI), resized, two_tasks(BI.replace(dataset="x"), fingerprint="c"))
+    )
 
 
 def test_two_versions_of_a_score_are_never_averaged():
@@ -90,7 +92,7 @@ def test_two_versions_of_a_score_are_never_averaged():
     sources = {"source": "0a", "score_source": "0b", "other": ""}  # older records have a hash per object
     records = frame(*[two_tasks(mine.replace(seed=s), **{n: h}) for s, (n, h) in enumerate(sources.items())])
     table = ucl.results(records)
-    assert table[["source", "n"]].to_numpy().tolist() == [["", 1], ["0a", 1], ["0b", 1]] and "data" not in table
+    assert table[["source", "n"]].to_numpy().tolist() == [["", 1], ["0a", 1], ["0b", 1]] and "fingerprint" not in table
 
 
 def test_by_default_all_measures_are_shown_for_any_data_set_and_method():

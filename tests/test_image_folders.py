@@ -125,6 +125,7 @@ FAULTS = {
     "splits as ISIC and others name them": ["ISIC_2019_Training_Input ISIC_2019_Test_Input seg_pred/0 1"],
     "masks next to images": ["a b/0 1 2", "a/0_mask 1_mask_1"],
     "superpixels of patients": ["a b/p0 p1 p2/0", "b/p1/0_superpixels"],
+    "masks in folders of their own": ["a b/images masks/0 1"],
     "unreadable images": ["a b/0 1", "a b/2.png"],
     "images and patients in a class": ["a b/p0 p1/0", "a/0"],
     "a class without patients": ["a b/p0 p1/0", "c/0 1"],

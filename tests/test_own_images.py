@@ -7,7 +7,7 @@ import pytest
 import torch
 from conftest import refused, save_folder
 from PIL import Image
-from torch.utils.data import ConcatDataset, Subset, TensorDataset
+from torch.utils.data import ConcatDataset, Subset, TensorDataset, random_split
 from torchvision.datasets import ImageFolder
 
 import ucl
@@ -168,7 +168,10 @@ def test_no_image_has_the_name_of_another_class(given, tmp_path):
 
     moved = whole(target_transform=lambda label: (label + 1) % 4)
     named = [whole(), Subset(whole(), range(1, 20)), ConcatDataset([whole(), Subset(whole(), [3, 9])])]
-    named += [(Subset(whole(), range(20)), ConcatDataset([whole()]))]
+    named += [
+        (Subset(whole(), range(20)), ConcatDataset([whole()])),
+        random_split(whole(), [0.5, 0.5], torch.Generator().manual_seed(0)),
+    ]
     for value in named:
         data = given(value)
         true = [Pairs.classes[number] for number in data.train_images[:, 0, 0, 0] - 150]

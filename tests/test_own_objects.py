@@ -302,6 +302,15 @@ def test_a_users_network_runs_in_every_mode_and_repeats_its_result(here, fields,
     assert {"training", "displaced", "memory", "views", "balanced", "published test", "thinned"} <= set(first.readings)
 
 
+@pytest.mark.parametrize(("fields", "is_warned_of"), [({}, True), ({"population": "reservoir"}, False)])
+def test_a_score_that_the_default_memory_of_a_method_does_not_use_is_warned_of(here, fields, is_warned_of):
+    config = Config(**{**BASE, "method": "mine:Smoothed", "score": "mine:surprise", **fields})
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        ucl.run(config, device="cpu", progress=False)
+    assert ["mine:surprise" in str(warning.message) for warning in caught] == [True] * is_warned_of
+
+
 def test_a_memory_that_stays_empty_is_warned_of(here):
     Path("wrong.py").write_text(
         "from mine import Fifo\nclass Empty(Fifo):\n    def update(self, model, batch):\n        pass\n"

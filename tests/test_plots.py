@@ -441,6 +441,9 @@ def test_no_mean_is_taken_over_runs_that_differ_in_more_than_the_seed(draw):
     ):
         with pytest.raises(InputError):
             draw([*records, replace(er, **change)])
+    newest = replace(er, data=er.data | {"fingerprint": "zz"}, date="2026-01-01")
+    with pytest.raises(InputError, match="fingerprint=zz"):
+        draw([*records, newest])
     further = replace(er, config=er.config.replace(seed=2, readings=True))  # further tests change no result
     draw(frame(*records, er, further))
 

@@ -77,7 +77,7 @@ def test_other_images_or_another_score_are_measured_again_and_both_records_are_k
     assert all(re.fullmatch(r"[A-Za-z0-9-]+\.json", path.name) and config.key in path.name for path in after)
     assert (second.memory["position"] != first.memory["position"]) or part == "images"
     table = ucl.results(load_records("runs"))
-    assert table["n"].tolist() == [1, 1] and set(table["data" if part == "images" else part]) == {old, new}
+    assert table["n"].tolist() == [1, 1] and set(table["fingerprint" if part == "images" else part]) == {old, new}
     for record in (second, first):  # each is read for its own version, and nothing is measured
         again, reported = swept(config)
         assert [r.to_json() for r in again] == [record.to_json()] and reported == [] and files(Path("runs")) == after
@@ -100,7 +100,7 @@ def test_a_named_set_in_another_data_folder_is_other_images(here):
         assert status([config], "runs", "cpu", root)["measured"].tolist() == [1]
     table = ucl.results(load_records("runs"))
     assert table["n"].tolist() == [1, 1]
-    assert set(table["data"]) == {first.version.images, second.version.images}
+    assert set(table["fingerprint"]) == {first.version.images, second.version.images}
 
 
 def test_where_the_images_are_not_here_records_count_and_a_line_says_that_nothing_was_compared(here, cli):
@@ -191,7 +191,7 @@ def test_three_spellings_of_a_path_are_one_data_set(here):
     other = configs[3].replace(seed=1)  # tables and pictures also treat them as one data set
     records, _ = swept(*configs[:2], other)
     table = ucl.results(load_records("runs"))
-    assert (table["dataset"].tolist(), table["n"].tolist()) == (["x.npz"], [2]) and "data" not in table
+    assert (table["dataset"].tolist(), table["n"].tolist()) == (["x.npz"], [2]) and "fingerprint" not in table
     ucl.plots.grouped.same_but_for_seed(records)
 
     os.chdir(here)  # the current folder does not matter

@@ -12,7 +12,7 @@ if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 if TYPE_CHECKING:
-    from ucl import buffers, methods, metrics, models, plots, scorers, streams
+    from ucl import assembly, buffers, methods, metrics, models, plots, scorers, streams
     from ucl.buffers import selection
     from ucl.config import Config
     from ucl.errors import InputError
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from ucl.sweeps.sweep import SweepError, sweep
 
 __all__ = [
-    "Config", "InputError", "Record", "RecordStore", "SweepError", "__version__", "buffers", "claims", "compare",
-    "datasets", "grid", "load_records", "methods", "metrics", "models", "paper", "plot", "plots", "results", "run",
-    "scorers", "selection", "streams", "sweep", "tables", "views", "where",
+    "Config", "InputError", "Record", "RecordStore", "SweepError", "__version__", "assembly", "buffers", "claims",
+    "compare", "datasets", "grid", "load_records", "methods", "metrics", "models", "paper", "plot", "plots", "results",
+    "run", "scorers", "selection", "streams", "sweep", "tables", "views", "where",
 ]  # fmt: skip
 
 _HOMES = {  # public name: its module, or module:name

@@ -73,7 +73,7 @@ class Checkpoint(Listener):
         except Exception:  # Pickling calls the user's code, so any error is possible.
             reason = "a state_dict has something else than tensors, numbers, texts, lists, tuples and dicts"
         if reason:
-            warnings.warn(f"{reason}; no checkpoint is written, so a stopped run starts again", stacklevel=4)
+            warnings.warn(f"{reason}; no checkpoint is written, so a stopped run starts again", stacklevel=5)
             self._file = None
         else:
             write_or_warn(self._file, data.getvalue(), "checkpoint")

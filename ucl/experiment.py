@@ -14,6 +14,7 @@ import torch
 
 from ucl import user_objects
 from ucl.assembly import Parts, assemble, find_user_object
+from ucl.catalogue import is_user_object
 from ucl.checkpoints import Checkpoint
 from ucl.config import Config
 from ucl.errors import InputError
@@ -69,6 +70,10 @@ def run(
     """
     if not isinstance(config, Config):
         raise InputError("config", config, "give a ucl.Config")
+    for name, cause in config.idle.items():
+        if is_user_object(value := config.explicit.get(name)) and cause not in config.explicit:
+            reason = f"has no effect, as {cause} is {getattr(config, cause)} by default"
+            warnings.warn(f"{config.label}: {name}={value} {reason}", stacklevel=3)
     data, chosen, dtype, facts = _prepare(config, device, root)
     with repeatable(config.seed, chosen):
         parts = stream, model, buffer, method = assemble(config, data, chosen, graphs)
@@ -110,9 +115,9 @@ def run(
             **results,
         )
     if record.diverged_after is not None:
-        warnings.warn(record.warning, stacklevel=2)
+        warnings.warn(record.warning, stacklevel=3)
     elif buffer is not None and not buffer.n_stored:
-        warnings.warn(f"{config.label}: the memory is empty at the end of the run", stacklevel=2)
+        warnings.warn(f"{config.label}: the memory is empty at the end of the run", stacklevel=3)
     return record
 
 

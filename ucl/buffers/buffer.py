@@ -62,8 +62,8 @@ class Buffer(ABC):
             whole numbers) in empty slots. May be changed in place.
         labels: (size,), int64, numpy; -1 for an empty slot.
         tasks: (size,), int64, numpy: the task of each image's batch; -1 for an empty slot or a batch without a task
-            number. If the device decides which images of a class stay, the host cannot know their tasks: all images of
-            the class then have the class's latest task.
+            number. In an `UncertaintyBuffer` it is the latest task of the image's class: the device decides which
+            images of a class stay, so the host cannot know their tasks.
         n_stored: number of slots in use; these are the first ones.
         n_seen: number of samples of the stream so far; `update` counts them.
         draw: numpy's generator for a policy's random numbers.

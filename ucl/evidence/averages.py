@@ -21,7 +21,7 @@ METRICS = ("A", "F")
 _SECONDS = ("seconds", "seconds_per_batch")
 NAMES = (*MEANINGS, *_SECONDS)
 """What can be averaged: the measures of a record and its times."""
-_VERSIONS = {"data": "fingerprint", "source": "source"}
+_VERSIONS = ("fingerprint", "source")
 NOTES = ("arithmetic", "evaluate_every", "untested", "left_out")
 """The arithmetics of the scores and the `Config.evaluate_every` of anytime and worst_case, if several; the classes that
 no test has, which enter no measure; failed runs."""
@@ -49,8 +49,8 @@ def results(
         standard deviation (NaN for a single run), in per cent or seconds; NaN if some of the n runs do not have it. By
         default these are A and F, then only the means of learning, best, retained, last, average, last_share and
         seconds, and of backward, anytime and worst_case if a run was also tested between task ends. Further columns are
-        present only if needed: data (fingerprint of the images) if one data set has several, source (hash of the
-        user objects) if it distinguishes rows, arithmetic (of the scoring passes) if runs of one row had several,
+        present only if needed: fingerprint (of the images) if one data set has several, source (hash of the user
+        objects) if it distinguishes rows, arithmetic (of the scoring passes) if runs of one row had several,
         evaluate_every if anytime or worst_case of one row are of several, untested (classes without images in the
         tests, which enter no measure) and left_out (such as "1 diverged") if runs failed.
 
@@ -74,7 +74,7 @@ def results(
     if records.empty:
         return pd.DataFrame(columns=[*group, "n", *numbers])
     runs = latest(records).reset_index(drop=True)  # tables joined by pd.concat repeat their row labels
-    names = list(dict.fromkeys([*group, *_VERSIONS.values()]))
+    names = list(dict.fromkeys([*group, *_VERSIONS]))
     keys = pd.DataFrame({name: filters.values(runs, name) for name in names if name != "settings"})
     keys["settings"] = [naming.settings(record.config, by) for record in runs["record"]]
     keys["label"] = pd.Categorical(keys["label"], method_order(keys["label"]))
@@ -84,13 +84,12 @@ def results(
         paths = part["dataset"].unique()
         rows.append(row | ({"dataset": paths[0]} if len(paths) == 1 else {}))
     table = pd.DataFrame(rows).astype({"memory_size": "Int64"})
-    table = table.assign(**{column: table[name] for column, name in _VERSIONS.items()})
     shown_notes = [name for name in NOTES if name not in by and table[name].any()]
     kinds = {  # Methods are compared across rows. At another size, the images of a data set differ anyway.
-        "data": runs.groupby(["dataset", "image_size"], dropna=False)["fingerprint"].nunique().max(),
+        "fingerprint": runs.groupby(["dataset", "image_size"], dropna=False)["fingerprint"].nunique().max(),
         "source": table.groupby(group, dropna=False)["source"].nunique().max(),
     }
-    versions = [column for column, name in _VERSIONS.items() if name not in by and kinds[column] > 1]
+    versions = [name for name in _VERSIONS if name not in by and kinds[name] > 1]
     return table[[*group, "n", *numbers, *versions, *shown_notes]]
 
 

@@ -264,7 +264,8 @@ def _log_left_out(tasks: Sequence[Task], dataset: ImageDataset) -> None:
     for task in tasks:
         if task.n_left_out > 0.1 * len(task.host_labels):
             numbers = dataset.name, task.number + 1, task.n_left_out, len(task.host_labels), task.batch_size
-            _log.warning("%s: task %d does not learn %d of its %d images: the last batch of %d is incomplete", *numbers)
+            reason = "%s: task %d does not learn %d of its %d images: the last batch of %d is incomplete"
+            _log.warning(f"{reason}; a smaller batch_size leaves out fewer", *numbers)
     learnt = np.concatenate([task.host_labels[: task.n_learnt] for task in tasks])
     _warn_of("classes of which no image is learnt", np.bincount(learnt, minlength=dataset.n_classes), dataset)
 

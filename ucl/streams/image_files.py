@@ -22,6 +22,7 @@ from ucl.streams.pixels import IMAGE_FILES, decode
 
 _LIKE_SPLITS = {"train", "training", "test", "testing", "val", "valid", "validation"}
 _MASK = re.compile("(.+)_(mask|segmentation|superpixels)(_[0-9]+)?", re.IGNORECASE)  # as in BUSI and ISIC
+_MASKS = re.compile("masks?|segmentations?|superpixels", re.IGNORECASE).fullmatch  # a folder of them
 _LAYOUTS = "<class>/*.png, or train/<class>/*.png, test/<class>/*.png and optionally val/<class>/*.png"
 _LEFT_BY_SYSTEMS = {"__MACOSX", "@eaDir"}  # folders with metadata or thumbnails, of macOS and Synology
 _log = logging.getLogger(__name__)
@@ -103,7 +104,10 @@ def samples_in(root: Path) -> tuple[list[str], dict[str, list[Sample]]]:
             stems = {file.with_suffix("") for file in images}
             if masks := [f for f in images if (m := _MASK.fullmatch(f.stem)) and f.with_name(m[1]) in stems]:
                 reason = f"{first_of(masks)} in {class_folders[name]} are masks of other images there"
-                raise ValueError(f"{reason}; move the masks elsewhere")
+                raise ValueError(f"{reason}; move the masks out of {root.name}")
+            if masks := [file for file in images if len(file.parts) > 1 and _MASKS(file.parts[0])]:
+                reason = f"{class_folders[name] / masks[0].parts[0]} has masks, and a folder there would be a patient"
+                raise ValueError(f"{reason}; move the masks out of {root.name}")
             n_others += len(files) - len(images)
             for file in images:
                 patient = file.parts[0] if len(file.parts) > 1 else ""
