@@ -74,6 +74,7 @@ def test_a_run_that_leaves_out_more_than_a_tenth_of_a_task_says_so(here, cli):
     assert cli("run", *TINY, "--batch-size", "11", "--store", "others")[::2] == (0, "")  # 2 of 24 images
 
 
+@pytest.mark.filterwarnings("default:the network diverged")
 def test_a_learning_rate_that_breaks_the_network_is_a_result_with_a_warning(here, cli):
     """The run, the sweep, its status and the table keep such a result, and do not average it."""
     fields = dict(validation=0.5, imbalance=0.2, memory_size=10, population="reservoir")

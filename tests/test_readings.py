@@ -302,7 +302,8 @@ def test_the_statistics_of_training_leave_out_the_passes_of_a_users_policy(uncer
     plain = run(config.replace(population="scanning:Scanning(scans=0)"))
     scanned = run(config.replace(population="scanning:Scanning(scans=2)", readings=True))
     assert same(scanned.readings["training"], plain) and not same(scanned, plain)
-    by_logits = run(config.replace(method="scanning:ByLogits", readings=True))  # It calls no function that is followed.
+    # It calls no function that is followed.
+    by_logits = run(config.replace(method="scanning:ByLogits", population="reservoir", readings=True))
     assert same(by_logits.readings["training"], by_logits)
 
 
