@@ -219,6 +219,7 @@ class CountsAside(Counts):
 LIGHT = dict(model="own_objects:batch_normed")  # a network that takes no time
 USERS_OBJECTS = {
     "attributes": dict(population="own_objects:Counting", method="own_objects:Slower"),
+    "attributes that never change": dict(population="own_objects:Every(step=2)"),
     "attributes, without super()": dict(population=f"{__name__}:WithoutSuper"),
     "attributes of the base class": dict(population=f"{__name__}:Annealed"),
     "changed images": dict(population=f"{__name__}:Inverted"),

@@ -132,8 +132,9 @@ def _hidden_state(parts: Mapping[str, Any], new: Mapping[str, dict[str, Any]]) -
     """Names of what no `state_dict` returns, such as "Fifo.seen"; `new` has the attributes of the new parts.
 
     A memory or method is resumed if its class defines `state_dict` and `load_state_dict`, or if it has no attributes
-    but those that its base class of this package declares, and keeps. A user's method may also set some on a memory of
-    this package. A score is resumed if it is a function without attributes or has both methods.
+    but those that its base class of this package declares, and numbers and texts that are still those of the new
+    object, such as an argument of its path. A user's method may also set some on a memory of this package. A score is
+    resumed if it is a function without attributes or has both methods.
     """
     hidden = [name for k in ("buffer", "method") if k in parts for name in _undeclared_attributes(parts[k], new[k])]
     score = getattr(getattr(parts.get("buffer"), "scorer", None), "score", None)
@@ -150,8 +151,8 @@ def _undeclared_attributes(part: Any, new: dict[str, Any]) -> list[str]:
     if all(getattr(kind, name) is not getattr(base, name) for name in _STATE_METHODS):
         return []
     declared = {name for cls in base.__mro__ for name in inspect.get_annotations(cls)}
-    if kind is base:
-        declared |= {name for name, value in vars(part).items() if name in new and value is new[name]}
+    unchanged = {name: value for name, value in vars(part).items() if name in new and value is new[name]}
+    declared |= {name for name, value in unchanged.items() if kind is base or isinstance(value, (int, float, str))}
     slots = [name for cls in kind.__mro__ for name in vars(cls).get("__slots__", ())]
     return [f"{kind.__name__}.{name}" for name in (*vars(part), *slots) if name not in declared]
 

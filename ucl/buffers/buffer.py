@@ -167,8 +167,8 @@ class Buffer(ABC):
         """All that `load_state_dict` needs, with the stored images.
 
         A subclass with additional state extends both methods: ``{**super().state_dict(), "seen": sorted(self.seen)}``.
-        Values are tensors, numbers, texts, lists, tuples and dicts. A run whose memory has further attributes and does
-        not extend both starts again after a stop.
+        Values are tensors, numbers, texts, lists, tuples and dicts. A run whose memory has further attributes, other
+        than numbers and texts that never change, and does not extend both starts again after a stop.
         """
         n = self.n_stored
         return {
