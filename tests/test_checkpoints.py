@@ -1,6 +1,7 @@
 """Checkpoints: a stopped run continues after its last complete task, to the same record, or starts again."""
 
 import io
+import itertools
 import json
 import os
 import random
@@ -8,6 +9,7 @@ import time
 import zipfile
 from dataclasses import replace
 from functools import cache, partial
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -23,7 +25,7 @@ from ucl.catalogue import METHODS, POLICIES
 from ucl.checkpoints import Checkpoint
 from ucl.evaluation import Evaluation
 from ucl.evidence.paper import PUBLISHED_CODE
-from ucl.methods import Method
+from ucl.methods import ExperienceReplay, Method
 from ucl.scorers import RandomScores
 
 VARIANTS = {name: dict(method=name) for name in METHODS} | {
@@ -77,42 +79,38 @@ def er(base):
 
 
 @pytest.fixture
-def moments(monkeypatch):
-    """Calls a function at each moment of a run: steps, updates, tests, and three moments of writing a checkpoint."""
-    calls = []
+def path(tmp_path):
+    return tmp_path / "checkpoint.pt"
+
+
+@pytest.fixture
+def moment(monkeypatch):
+    """Is called at each moment of a run: steps, updates, tests, and three moments of writing a checkpoint."""
+    moment = Mock()
 
     def before(owner, name):
         original = getattr(owner, name)
 
         def call(*arguments, **named):
-            calls[-1]()
+            moment()
             return original(*arguments, **named)
 
         monkeypatch.setattr(owner, name, call)
 
     for owner in (*Method.__subclasses__(), *Buffer.__subclasses__()):
         before(owner, "learn" if issubclass(owner, Method) else "update")
-    before(Evaluation, "add")
-    for name in ("fsync", "replace"):
-        before(os, name)
-    before(torch, "save")
-    return calls.append
-
-
-def in_n_moments(n):
-    """A function that raises when it is called for the n-th time."""
-    left = [n]
-
-    def moment():
-        left[0] -= 1
-        if not left[0]:
-            raise Killed
-
+    for owner, name in ((Evaluation, "add"), (os, "fsync"), (os, "replace"), (torch, "save")):
+        before(owner, name)
     return moment
 
 
-def stopped_after_each_task(config, path):
-    """Run until the end of each task, as often as there are tasks, then to the end."""
+def at_moment(n):
+    """What a moment does that kills the run when it comes for the n-th time."""
+    return itertools.chain([None] * (n - 1), [Killed], itertools.repeat(None))
+
+
+def stop(config, path):
+    """Run until the checkpoint of the next task is written."""
     after_task = Checkpoint.after_task
 
     def save_and_stop(self, task):
@@ -120,19 +118,23 @@ def stopped_after_each_task(config, path):
         if path.exists() and task.number < 2:
             raise Killed
 
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
         patch.setattr(Checkpoint, "after_task", save_and_stop)
-        for seed in range(2):
-            torch.manual_seed(seed)  # The result must not depend on the caller's draws.
-            with pytest.raises(Killed):
-                run(config, checkpoint=path)
+        run(config, checkpoint=path)
+
+
+def stopped_after_each_task(config, path):
+    """Run until the end of each task, then to the end."""
+    for seed in range(2):
+        torch.manual_seed(seed)  # The result must not depend on the caller's draws.
+        stop(config, path)
     return run(config, checkpoint=path)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_a_run_that_stops_after_each_task_ends_as_if_it_had_never_stopped(base, variant, tmp_path):
+def test_a_run_that_stops_after_each_task_ends_as_if_it_had_never_stopped(base, variant, path):
     config = base.replace(**VARIANTS[variant])
-    whole, again = run(config), stopped_after_each_task(config, tmp_path / "checkpoint.pt")
+    whole, again = run(config), stopped_after_each_task(config, path)
     assert json.dumps(again.results) == json.dumps(whole.results)
     assert again.timing["batches"] == whole.timing["batches"]
 
@@ -140,24 +142,22 @@ def test_a_run_that_stops_after_each_task_ends_as_if_it_had_never_stopped(base, 
 @pytest.mark.parametrize(
     "variant", ["BI, views of the reference implementation, readings", "gradual, BI, anytime", "MIR, augmented"]
 )
-def test_a_run_killed_at_random_moments_ends_as_if_it_had_never_stopped(base, variant, tmp_path, moments):
-    config, counted = base.replace(**VARIANTS[variant]), []
-    moments(lambda: counted.append(1))
+def test_a_run_killed_at_random_moments_ends_as_if_it_had_never_stopped(base, variant, tmp_path, path, moment):
+    config = base.replace(**VARIANTS[variant])
     whole = run(config, checkpoint=tmp_path / "another.pt")
-    checkpoint = tmp_path / "checkpoint.pt"
-    draw, kills, continued = random.Random(variant), 0, 0
+    draw, n_moments, kills, continued = random.Random(variant), moment.call_count, 0, 0
     while kills < 6:
-        moments(in_n_moments(draw.randint(1, 3 * len(counted) // 4)))
-        continued += checkpoint.exists()
+        moment.side_effect = at_moment(draw.randint(1, 3 * n_moments // 4))
+        continued += path.exists()
         try:
-            again = run(config, checkpoint=checkpoint)
+            again = run(config, checkpoint=path)
         except Killed:
             kills += 1
         else:
             assert again.results == whole.results
-            checkpoint.unlink()
-    moments(lambda: None)
-    again = run(config, checkpoint=checkpoint)
+            path.unlink()
+    moment.side_effect = None
+    again = run(config, checkpoint=path)
     assert json.dumps(again.results) == json.dumps(whole.results)
     assert continued > 1
 
@@ -230,7 +230,7 @@ USERS_OBJECTS = {
 
 
 @pytest.mark.parametrize("variant", USERS_OBJECTS)
-def test_a_stopped_run_with_a_users_state_ends_as_if_it_had_never_stopped(base, variant, tmp_path):
+def test_a_stopped_run_with_a_users_state_ends_as_if_it_had_never_stopped(base, variant, path):
     config = base.replace(**LIGHT | USERS_OBJECTS[variant])
     growing.calls = 0
     whole = run(config)
@@ -238,8 +238,7 @@ def test_a_stopped_run_with_a_users_state_ends_as_if_it_had_never_stopped(base, 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Growing, "calls", 0)
         del growing.calls
-        again = stopped_after_each_task(config, tmp_path / "checkpoint.pt")
-    assert again.results == whole.results
+        assert stopped_after_each_task(config, path).results == whole.results
 
 
 class Hidden(Fifo):
@@ -288,7 +287,7 @@ class Rolls(Smoothed):
         self.augment = lambda images: images.roll(1, -1)
 
 
-class Notes(ucl.methods.ExperienceReplay):
+class Notes(ExperienceReplay):
     """It has no attribute of its own, but sets one on the memory."""
 
     def update(self, model, batch, buffer):
@@ -296,7 +295,7 @@ class Notes(ucl.methods.ExperienceReplay):
         buffer.n_updates = getattr(buffer, "n_updates", 0) + 1
 
 
-class Turns(ucl.methods.ExperienceReplay):
+class Turns(ExperienceReplay):
     """It replaces the selection of the memory."""
 
     def update(self, model, batch, buffer):
@@ -347,9 +346,9 @@ HIDDEN = {
 
 
 @pytest.mark.parametrize("variant", HIDDEN)
-def test_a_run_with_hidden_state_starts_again_and_says_so_once(base, variant, tmp_path):
+def test_a_run_with_hidden_state_starts_again_and_says_so_once(base, variant, path):
     fields, name = HIDDEN[variant]
-    config, path = base.replace(**LIGHT | fields), tmp_path / "checkpoint.pt"
+    config = base.replace(**LIGHT | fields)
     with pytest.warns(UserWarning, match="starts again") as reported:
         whole = run(config, checkpoint=path)
     assert [name in str(warning.message) for warning in reported] == [True] and not path.exists()
@@ -358,42 +357,40 @@ def test_a_run_with_hidden_state_starts_again_and_says_so_once(base, variant, tm
 
 @pytest.mark.parametrize("population", POLICIES)
 @pytest.mark.filterwarnings("error")
-def test_each_memory_of_the_package_keeps_all_its_state(base, population, tmp_path):
-    run(base.replace(**LIGHT | dict(population=population, memory_size=6)), checkpoint=tmp_path / "checkpoint.pt")
-    assert (tmp_path / "checkpoint.pt").exists()
+def test_each_memory_of_the_package_keeps_all_its_state(base, population, path):
+    run(base.replace(**LIGHT | dict(population=population, memory_size=6)), checkpoint=path)
+    assert path.exists()
 
 
 # What a checkpoint is
 
 
-def stopped(config, path, moments, after=13):
-    """A run that was stopped in its second task, with a checkpoint of the first."""
-    moments(in_n_moments(after))
-    with pytest.raises(Killed):
-        run(config, checkpoint=path)
-    moments(lambda: None)
-    assert path.exists()
+@pytest.fixture
+def stopped(er, path):
+    """The checkpoint of a run that was stopped after its first task."""
+    stop(er, path)
+    return path
 
 
-def test_what_was_learnt_is_not_learnt_again_and_its_time_counts(er, tmp_path, moments, caplog, monkeypatch):
-    path, learn = tmp_path / "checkpoint.pt", ucl.methods.ExperienceReplay.learn
+def test_what_was_learnt_is_not_learnt_again_and_its_time_counts(er, path, moment, caplog, monkeypatch):
+    """Also after a commit that changes no file of the package."""
+    learn = ExperienceReplay.learn
     with monkeypatch.context() as patch:
-        patch.setattr(ucl.methods.ExperienceReplay, "learn", lambda *given: time.sleep(0.05) or learn(*given))
-        stopped(er, path, moments, 14)
-    steps = []
-    moments(lambda: steps.append(1))
+        patch.setattr(ExperienceReplay, "learn", lambda *given: time.sleep(0.05) or learn(*given))
+        stop(er, path)
+    moment.reset_mock()
+    monkeypatch.setattr(ucl.machine.hardware, "commit", lambda: "f00")
     with caplog.at_level("INFO", "ucl"):
         again = run(er, checkpoint=path)
     assert len(caplog.messages) == 1 and again.timing["batches"] == 9
+    assert moment.call_count == 2 * 6 + 2 + 3  # Two tasks of three steps and updates, two tests, one checkpoint.
     assert again.timing["training"] > 3 * 0.05  # The time of three slow steps was retained.
     assert sum(again.timing[part] for part in ("training", "memory", "evaluation")) <= again.timing["total"] + 0.002
-    assert len(steps) == 2 * 6 + 2 + 3  # Two tasks of three steps and updates, two tests, one checkpoint.
+    assert again.results == undisturbed(er).results and again.environment["commit"] == "f00"
 
 
-def test_a_checkpoint_holds_plain_values_that_torch_loads_without_executing_anything(er, tmp_path, moments):
-    path = tmp_path / "checkpoint.pt"
-    stopped(er, path, moments)
-    content = torch.load(path, weights_only=True)
+def test_a_checkpoint_holds_plain_values_that_torch_loads_without_executing_anything(stopped):
+    content = torch.load(stopped, weights_only=True)
     parts = {"model", "buffer", "method", "generators", "tests", "anytime", "clock"}
     assert content["state"].keys() == {"tasks learnt", *parts}
     assert content["state"]["buffer"]["images"].dtype == torch.uint8
@@ -410,93 +407,75 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_checkpoint_of_another_run_is_ignored_with_a_line_that_says_what_differs(er, change, tmp_path, moments):
-    path = tmp_path / "checkpoint.pt"
-    stopped(er, path, moments)
+def test_a_checkpoint_of_another_run_is_ignored_with_a_line_that_says_what_differs(er, change, stopped):
     with pytest.MonkeyPatch.context() as patch, pytest.warns(UserWarning) as reported:
         config = CHANGES[change](patch, er) or er
-        record = run(config, checkpoint=path)
+        record = run(config, checkpoint=stopped)
     (line,) = {str(warning.message) for warning in reported}
-    assert str(path) in line and f"({change} " in line and "\n" not in line
+    assert str(stopped) in line and f"({change} " in line and "\n" not in line
     if config == er and change != "threads":  # Results depend on the number of threads.
         assert record.results == undisturbed(er).results
 
 
-def test_a_run_continues_after_a_commit_that_changes_no_file_of_the_package(er, tmp_path, moments, monkeypatch, caplog):
-    path = tmp_path / "checkpoint.pt"
-    stopped(er, path, moments)
-    monkeypatch.setattr(ucl.machine.hardware, "commit", lambda: "f00")
-    with caplog.at_level("INFO", "ucl"):
-        again = run(er, checkpoint=path)
-    assert len(caplog.messages) == 1
-    assert again.results == undisturbed(er).results and again.environment["commit"] == "f00"
+DAMAGES = {
+    "cut": lambda path: path.write_bytes(path.read_bytes()[:-1000]),
+    "other state": lambda path: torch.save({"x": 1}, path),
+    "folder": lambda path: (path.unlink(), path.mkdir()),
+}
 
 
-@pytest.mark.parametrize("damage", ["cut", "other state", "folder"])
-def test_a_damaged_checkpoint_is_ignored_with_a_line(er, damage, tmp_path, moments):
-    path = tmp_path / "checkpoint.pt"
-    stopped(er, path, moments)
-    if damage == "cut":
-        path.write_bytes(path.read_bytes()[:-1000])
-    elif damage == "other state":
-        torch.save({"x": 1}, path)
-    else:
-        path.unlink()
-        path.mkdir()
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_checkpoint_is_ignored_with_a_line(er, damage, stopped):
+    DAMAGES[damage](stopped)
     with pytest.warns(UserWarning) as reported:
-        record = run(er, checkpoint=path)
+        record = run(er, checkpoint=stopped)
     lines = [str(warning.message) for warning in reported]  # In place of a folder, no checkpoint can be written either.
-    assert (len(lines) == 1) == (damage != "folder") and str(path) in lines[0] and "\n" not in lines[0]
+    assert (len(lines) == 1) == (damage != "folder") and str(stopped) in lines[0] and "\n" not in lines[0]
     assert record.results == undisturbed(er).results
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_no_bit_of_a_checkpoint_can_change_a_result_in_silence(er, tmp_path, moments):
+def test_no_bit_of_a_checkpoint_can_change_a_result_in_silence(stopped):
     """A damaged file is either read as it was written or ignored."""
-    path = tmp_path / "checkpoint.pt"
-    stopped(er, path, moments)
-    whole, draw = path.read_bytes(), random.Random(1)
-    identity = torch.load(path, weights_only=True)["identity"]
+    whole, draw = stopped.read_bytes(), random.Random(1)
+    identity = torch.load(stopped, weights_only=True)["identity"]
 
     def content():
         """The state in the file as bytes; None if it is ignored."""
-        state, data = checkpoints.read(path, identity, torch.device("cpu")), io.BytesIO()
+        state, data = checkpoints.read(stopped, identity, torch.device("cpu")), io.BytesIO()
         torch.save(state, data)
         return state and data.getvalue()
 
     as_written = content()
-    with zipfile.ZipFile(path) as archive:
+    with zipfile.ZipFile(stopped) as archive:
         directory = archive.start_dir
     for n in range(60):
         flipped = bytearray(whole)
         at = draw.randrange(directory, len(whole)) if n % 2 else draw.randrange(len(whole))
         flipped[at] ^= 1 << draw.randrange(8)
-        path.write_bytes(flipped)
+        stopped.write_bytes(flipped)
         assert content() in (None, as_written)
 
 
-def test_a_checkpoint_that_can_not_be_written_is_a_warning_and_the_run_continues(er, tmp_path, monkeypatch):
-    def full(handle):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
+def test_a_checkpoint_that_can_not_be_written_is_a_warning_and_the_run_continues(er, tmp_path, path, monkeypatch):
+    monkeypatch.setattr(os, "fsync", Mock(side_effect=OSError(28, "No space left on device")))
     with pytest.warns(UserWarning, match="No space left on device"):
-        record = run(er, checkpoint=tmp_path / "checkpoint.pt")
+        record = run(er, checkpoint=path)
     assert record.results == undisturbed(er).results
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_command_continues_a_stopped_run_and_removes_its_checkpoint(er, tmp_path, moments, cli):
-    store, path = tmp_path / "runs", tmp_path / "run.json"
-    path.write_text(er.to_json())
-    arguments = ["run", "--config", path, "--store", store, "--device", "cpu"]
-    moments(in_n_moments(20))
+def test_the_command_continues_a_stopped_run_and_removes_its_checkpoint(er, tmp_path, moment, cli):
+    store, file = tmp_path / "runs", tmp_path / "run.json"
+    file.write_text(er.to_json())
+    arguments = ["run", "--config", file, "--store", store, "--device", "cpu"]
+    moment.side_effect = at_moment(20)
     with pytest.raises(Killed):
         cli(*arguments)
     assert checkpoints.path_of(store, er).exists()
-    steps = []
-    moments(lambda: steps.append(1))
+    moment.side_effect = None
+    moment.reset_mock()
     assert cli(*arguments)[0] == 0
-    assert len(steps) < 20
+    assert moment.call_count < 20
     assert RecordStore(store).lookup(er).record.results == undisturbed(er).results
     assert [name for name in os.listdir(store) if name.startswith(".checkpoint")] == []
