@@ -164,6 +164,10 @@ def test_otherwise_batch_normalisation_is_torchs_bit_for_bit(set_threads, case):
     ours, torchs = (uneven(layer, x.shape[1]).train(case != "evaluation") for layer in (BatchNorm2d, nn.BatchNorm2d))
     assert torch.equal(ours(x), torchs(x))
     assert torch.equal(ours.running_var, torchs.running_var)
+
+
+def test_a_single_value_per_channel_is_refused_as_by_torch(set_threads):
+    set_threads(2)
     with pytest.raises(ValueError):
         BatchNorm2d(20)(torch.ones(1, 20, 1, 1))
 

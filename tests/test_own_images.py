@@ -170,12 +170,13 @@ def test_no_image_has_the_name_of_another_class(given, tmp_path):
     named = [whole(), Subset(whole(), range(1, 20)), ConcatDataset([whole(), Subset(whole(), [3, 9])])]
     named += [
         (Subset(whole(), range(20)), ConcatDataset([whole()])),
-        random_split(whole(), [0.5, 0.5], torch.Generator().manual_seed(0)),
+        random_split(whole(), [12, 8], torch.Generator().manual_seed(0)),
     ]
     for value in named:
         data = given(value)
         true = [Pairs.classes[number] for number in data.train_images[:, 0, 0, 0] - 150]
         assert [data.classes[label] for label in data.train_labels] == true
+    assert (len(data.train_labels), len(data.test_labels)) == (12, 8)  # of random_split
     for value, n in ((moved, 4), (Subset(moved, range(20)), 4), (Subset(whole(), range(10)), 2)):
         assert given(value).classes == tuple("0123"[:n])
     (tmp_path / "zoo" / "ant").rename(tmp_path / "zoo" / "eel")

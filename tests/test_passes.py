@@ -164,7 +164,16 @@ def with_a_hook(*arguments, **named):
     return model
 
 
-@pytest.mark.parametrize("make", [Negated, partial(SlimResNet18, norm=Shifted), with_another_head, with_a_hook])
+def with_a_hook_before(*arguments, **named):
+    model = SlimResNet18(*arguments, **named)
+    model.blocks[1].register_forward_pre_hook(lambda layer, given: (-given[0],))
+    return model
+
+
+CHANGED = [Negated, partial(SlimResNet18, norm=Shifted), with_another_head, with_a_hook, with_a_hook_before]
+
+
+@pytest.mark.parametrize("make", CHANGED)
 def test_the_passes_of_a_changed_network_are_its_own(make):
     torch.manual_seed(0)
     model, x_PNCHW = make(5, 3, 28, width=8), images_of_passes(2, 6)

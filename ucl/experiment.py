@@ -70,10 +70,10 @@ def run(
     """
     if not isinstance(config, Config):
         raise InputError("config", config, "give a ucl.Config")
-    for name, cause in config.idle.items():
-        if is_user_object(value := config.explicit.get(name)) and cause not in config.explicit:
-            reason = f"has no effect, as {cause} is {getattr(config, cause)} by default"
-            warnings.warn(f"{config.label}: {name}={value} {reason}", stacklevel=3)
+    score, explicit = config.explicit.get("score"), config.explicit.keys()
+    if is_user_object(score) and config.idle.get("score") == "population" and "population" not in explicit:
+        reason = f"has no effect, as population is {config.population} by default"
+        warnings.warn(f"{config.label}: score={score} {reason}", stacklevel=3)
     data, chosen, dtype, facts = _prepare(config, device, root)
     with repeatable(config.seed, chosen):
         parts = stream, model, buffer, method = assemble(config, data, chosen, graphs)

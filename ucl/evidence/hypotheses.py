@@ -129,7 +129,8 @@ def judged(records: pd.DataFrame) -> pd.DataFrame:
     Returns:
         For each of `COMPARISONS` the rows of `ucl.evidence.effects.by_stream` that have pairs, and the last one, by
         which the protocol judges the hypothesis, always. Columns: the fields of `PlannedComparison` except runs,
-        dataset, memory_size, n (pairs), planned, verdict (see `verdict`), and of `ucl.evidence.effects.summary`, in
+        dataset, memory_size, n (pairs), planned, verdict (see `verdict`; by low_by_stream and high_by_stream, of D1 to
+        D4 by low and high), and of `ucl.evidence.effects.summary`, in
         percentage points, mean, low, high, low_by_stream, high_by_stream, detectable, published, excludes_0 and, as
         against_paper, the verdict on the paper's difference.
     """

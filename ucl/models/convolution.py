@@ -40,10 +40,11 @@ def make_narrow_convolutions_contiguous(model: nn.Module) -> None:
             continue
         if layer.kernel_size == (1, 1) and layer.stride != (1, 1):
             layer.weight.data = layer.weight.data.clone(memory_format=torch.contiguous_format)
-            layer.register_forward_pre_hook(_contiguous_input)
+            layer.register_forward_pre_hook(contiguous_input)
 
 
-def _contiguous_input(layer: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+def contiguous_input(layer: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """The hook of these layers."""
     return tuple(x_NCHW.contiguous() for x_NCHW in inputs)
 
 

@@ -16,13 +16,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ucl.models.batchnorm import BatchNorm2d
-from ucl.models.convolution import Conv2d
+from ucl.models.convolution import Conv2d, contiguous_input
 from ucl.models.folded import FoldedNetwork, chunk_size
 from ucl.models.network import Network, in_mode
 from ucl.models.slim_resnet import BasicBlock, SlimResNet18
 from ucl.models.training_mode import TrainingModeNetwork
 
-_LAYERS = (SlimResNet18, BasicBlock, Conv2d, BatchNorm2d, nn.Dropout, nn.Linear, nn.Sequential)  # of the fast passes
+_LAYERS = (BasicBlock, Conv2d, BatchNorm2d, nn.Dropout, nn.Linear, nn.Sequential)  # of the fast passes
 
 
 def in_evaluation_mode(
@@ -69,9 +69,11 @@ def features_of(model: Network, images_NCHW: Tensor) -> Tensor:
 
 def _has_fast_passes(model: Network) -> TypeGuard[SlimResNet18]:
     """Whether the fast passes compute what the network does: a subclass, another layer or a hook may change that."""
-    if type(model) is not SlimResNet18:
+    if type(model) is not SlimResNet18 or type(model.linear) is not nn.Linear or model.linear.bias is None:
         return False
-    return all(type(layer) in _LAYERS and not layer._forward_hooks for layer in model.modules())
+    _, *layers = model.modules()
+    hooks = {hook for layer in layers for hook in (*layer._forward_pre_hooks.values(), *layer._forward_hooks.values())}
+    return hooks <= {contiguous_input} and all(type(layer) in _LAYERS for layer in layers)
 
 
 class PlainPasses:

@@ -117,7 +117,9 @@ def load(source: Any, task: int | None = None, device: torch.device | str = "cpu
     if own and saved["source"] != user_objects.source_hash([own]):
         warnings.warn(f"{own}: its source has changed since the run; its logits may differ", stacklevel=2)
     if saved.get("layers", _layers_of(network)) != _layers_of(network):  # Older files have none.
-        raise InputError("weights", str(file), f"has other layers than {model}: the method or its source changed them")
+        raise InputError(
+            "weights", str(file), f"has other layers than {model}: a method replaced some, or the network's source"
+        )
     with user_objects.attribute_errors_to("model", own):
         network.load_state_dict(state)
     network.classes = saved["classes"]

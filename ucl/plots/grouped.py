@@ -39,18 +39,17 @@ def same_but_for_seed(records: Records) -> list[Record]:
         InputError: there is none, or they cannot share a picture; the message has a condition to add.
     """
     records = list(latest_in_order(as_table(records))["record"])
-    newest_first = sorted(range(len(records)), key=lambda i: records[i].date, reverse=True)
     if not records:
         reason = "there is nothing to draw: none of these runs is measured; `ucl.sweep` measures them"
         raise InputError("", None, reason)
     facts = [
         record.config.relevant | {"dataset": record.config.dataset_name, "fingerprint": record.version.images}
-        for record in records
+        for record in sorted(records, key=lambda record: record.date, reverse=True)
     ]
     for name in ("dataset", "fingerprint", *sorted(naming.STREAM - {"dataset"})):
         distinct = {run.get(name) for run in facts} - {None}
         if len(distinct) > 1:
-            value = listed([next(facts[i][name] for i in newest_first if facts[i].get(name) is not None)])
+            value = listed([next(run[name] for run in facts if run.get(name) is not None)])  # of the newest run
             query = f"memory_size == {value} or memory_size.isna()"  # with the methods that have no memory
             example = shlex.quote(query if name == "memory_size" else f"{name}={value}")
             reason = f"a picture shows one {name}, and these runs have {listed(distinct)}"

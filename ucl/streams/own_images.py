@@ -74,10 +74,10 @@ def read(path: str, folder: Path, image_size: int | None = None) -> tuple[dict[s
 
 def _parts(returned: Any) -> dict[str, Any]:
     """The splits of what a function returned: for each split a tuple of arrays, or a data set; train first."""
+    if isinstance(returned, list) and len(returned) == 2 and hasattr(returned[0], "dataset"):
+        returned = tuple(returned)  # of torch's random_split
     if isinstance(returned, Mapping):
         parts = {"val" if name == "validation" else name: part for name, part in returned.items()}
-    elif isinstance(returned, list) and len(returned) == 2 and hasattr(returned[0], "dataset"):
-        parts = dict(zip(("train", "test"), returned, strict=True))  # torch's random_split returns a list
     elif isinstance(returned, tuple) and len(returned) in (4, 6):
         half = len(returned) // 2
         parts = {"train": returned[:half], "test": returned[half:]}
