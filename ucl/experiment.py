@@ -26,6 +26,7 @@ from ucl.machine.clock import Clock
 from ucl.machine.determinism import GlobalGenerators, default_modes, repeatable
 from ucl.machine.hardware import environment, package_hash, peak_memory_mib, resolve_device, scoring_dtype
 from ucl.machine.terminal import progress_bar
+from ucl.naming import no_effect
 from ucl.records import Record
 from ucl.streams import datasets
 
@@ -70,10 +71,12 @@ def run(
     """
     if not isinstance(config, Config):
         raise InputError("config", config, "give a ucl.Config")
-    score, explicit = config.explicit.get("score"), config.explicit.keys()
-    if is_user_object(score) and config.idle.get("score") == "population" and "population" not in explicit:
-        reason = f"has no effect, as population is {config.population} by default"
-        warnings.warn(f"{config.label}: score={score} {reason}", stacklevel=3)
+    if (
+        is_user_object(config.score)
+        and config.idle.get("score") == "population"
+        and "population" not in config.explicit
+    ):
+        warnings.warn(f"{config.label}: {no_effect(config, 'score')}", stacklevel=3)
     data, chosen, dtype, facts = _prepare(config, device, root)
     with repeatable(config.seed, chosen):
         parts = stream, model, buffer, method = assemble(config, data, chosen, graphs)

@@ -65,6 +65,12 @@ def name_of(config: Config) -> str:
     return ", ".join([config.label, *(f"{name}={value}" for name, value in changes.items())])
 
 
+def no_effect(config: Config, name: str) -> str:
+    """Why one of the idle fields of a run has no effect: "refresh=2 has no effect: population=reservoir"."""
+    value, cause = (f"{field}={as_text(getattr(config, field))}" for field in (name, config.idle[name]))
+    return f"{value} has no effect: {cause}"
+
+
 def settings(config: Config, without: Container[str] = ()) -> str:
     """The fields of a run that differ from the defaults, such as "lr=0.05, refresh=10"; "" if there are none.
 

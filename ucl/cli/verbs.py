@@ -18,7 +18,7 @@ from ucl.cli.printing import as_typed, refuse
 from ucl.config import Config
 from ucl.errors import MOST_AT_ONCE, InputError, whole_number
 from ucl.evidence.paper import GRIDS
-from ucl.fields import FIELDS, as_text, known_fields
+from ucl.fields import FIELDS, known_fields
 from ucl.machine.files import check_writable
 from ucl.machine.terminal import log_messages, show_note
 from ucl.records import RecordStore, failures, load_records
@@ -55,9 +55,7 @@ def run(options: argparse.Namespace) -> int:
         raise InputError("config", options.config, f"has {1 + len(others)} runs; run them with ucl sweep --config")
     config = start.replace(**{**(naming.PUBLISHED_CODE if options.published_code else {}), **given})
     for name in sorted(given.keys() & config.idle.keys()):
-        deciding = config.idle[name]
-        cause = f"{deciding}={as_text(getattr(config, deciding))}"
-        show_note(f"{name}={as_text(given[name])} has no effect: {cause}")
+        show_note(naming.no_effect(config, name))
     store = RecordStore(options.store, options.data)
     stored, is_new = store.lookup(config), False
     report_notes([stored])

@@ -130,9 +130,9 @@ def judged(records: pd.DataFrame) -> pd.DataFrame:
         For each of `COMPARISONS` the rows of `ucl.evidence.effects.by_stream` that have pairs, and the last one, by
         which the protocol judges the hypothesis, always. Columns: the fields of `PlannedComparison` except runs,
         dataset, memory_size, n (pairs), planned, verdict (see `verdict`; by low_by_stream and high_by_stream, of D1 to
-        D4 by low and high), and of `ucl.evidence.effects.summary`, in
-        percentage points, mean, low, high, low_by_stream, high_by_stream, detectable, published, excludes_0 and, as
-        against_paper, the verdict on the paper's difference.
+        D4 by low and high), and of `ucl.evidence.effects.summary`, in percentage points, mean, low, high,
+        low_by_stream, high_by_stream, detectable, published, excludes_0 and, as against_paper, the verdict on the
+        paper's difference.
     """
     runs = Runs(records)
     complete = _complete(runs)
@@ -152,8 +152,8 @@ def judged(records: pd.DataFrame) -> pd.DataFrame:
             if not row["n"] and not overall:
                 continue
             planned = streams.values() if overall else [streams[row["dataset"], row["memory_size"]]]
-            wider, stratified = (Interval(row[f"low{by}"], row[f"high{by}"]) for by in ("", "_by_stream"))
-            found = verdict(plan.expected, plan.metric, wider if is_decisive else stratified)
+            by = "" if is_decisive else "_by_stream"
+            found = verdict(plan.expected, plan.metric, Interval(row[f"low{by}"], row[f"high{by}"]))
             if overall and is_decisive and not is_on_each_stream:
                 found = ""  # The protocol judges over all four streams.
             changed = {"against_paper": row["verdict"], "verdict": found, "planned": sum(map(len, planned))}

@@ -116,10 +116,10 @@ def load(source: Any, task: int | None = None, device: torch.device | str = "cpu
         network = new_network(model, tuple(shape), saved["mean"], saved["std"], saved["dropout"])
     if own and saved["source"] != user_objects.source_hash([own]):
         warnings.warn(f"{own}: its source has changed since the run; its logits may differ", stacklevel=2)
-    if saved.get("layers", _layers_of(network)) != _layers_of(network):  # Older files have none.
-        raise InputError(
-            "weights", str(file), f"has other layers than {model}: a method replaced some, or the network's source"
-        )
+    layers = _layers_of(network)
+    if saved.get("layers", layers) != layers:  # Older files have none.
+        reason = f"has other layers than {model} has now: a method replaced some, or its source has changed"
+        raise InputError("weights", str(file), reason)
     with user_objects.attribute_errors_to("model", own):
         network.load_state_dict(state)
     network.classes = saved["classes"]

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ucl import user_objects
 from ucl.catalogue import has_separator, is_user_object, plain_name
 from ucl.errors import InputError, one_line
 from ucl.fields import check_fields
@@ -153,9 +152,7 @@ def stamp(name: str, root: str | Path | None = None, image_size: int | None = No
         InputError: a folder of the data set can't be used or listed.
     """
     plain, path = plain_name(name), _path(name, root, image_size)
-    if is_user_object(plain):  # Which files its function reads is not known.
-        return f"{plain} {os.getcwd()} {user_objects.source_hash([plain])}"
-    if path is None:
+    if path is None:  # Which files a user's function reads is not known.
         return plain
     files = [path]
     with _refusals(path):
