@@ -128,7 +128,7 @@ def test_a_tilde_is_the_home_folder(here, cli, monkeypatch):
     where = ["--config=~/run.json", "--store=~/runs", "--data=~/data", "--device", "cpu"]
     assert cli("sweep", *where, "--predictions=~/predictions")[0] == 0
     assert cli("run", *where)[1].startswith("already measured")
-    assert cli("results", "~/runs", "--output=~/table.csv")[0] == 0
+    assert cli("results", "--store=~/runs", "--output=~/table.csv")[0] == 0
     assert {"predictions", "data", "run.json", "runs", "table.csv"} <= set(os.listdir(here / "home"))
 
 

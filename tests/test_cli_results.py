@@ -29,7 +29,7 @@ def cells(out):
 
 
 def test_results_are_the_means_over_the_seeds(store, cli):
-    code, out, err = cli("results", store)
+    code, out, err = cli("results", "--store", store)
     assert (code, err) == (0, "")
     table = ucl.results(ucl.load_records(store), measures=["A", "F"]).set_index("label")
     rows = {name: row for row in cells(out) for name in ["label", *table.index] if name in row}
@@ -42,7 +42,8 @@ def test_results_are_the_means_over_the_seeds(store, cli):
 
 def test_results_are_filtered_and_grouped_and_a_repeated_flag_adds_its_values(store, cli):
     methods = ["--where", "label in ['BI bottom', 'ER']", "--where", "seed<1"]
-    code, out, err = cli("results", store, "--by", "seed", *methods, "--measure", "learning", "--measure", "seconds")
+    measures = ["--measure", "learning", "--measure", "seconds"]
+    code, out, err = cli("results", "--store", store, "--by", "seed", *methods, *measures)
     assert (code, err) == (0, "")
     head, *rows = cells(out)[1:]
     assert head == ["seed", "label", "n", "learning [%]", "seconds [s]"]
@@ -50,7 +51,7 @@ def test_results_are_filtered_and_grouped_and_a_repeated_flag_adds_its_values(st
 
 
 def test_a_table_is_saved_with_all_digits(store, cli, tmp_path):
-    code, out, _ = cli("results", store, "--output", tmp_path / "new" / "table.csv")
+    code, out, _ = cli("results", "--store", store, "--output", tmp_path / "new" / "table.csv")
     assert code == 0 and out.splitlines()[-1] == str(tmp_path / "new" / "table.csv")
     table = ucl.results(ucl.load_records(store), measures=["A", "F"])
     saved = pd.read_csv(tmp_path / "new" / "table.csv", keep_default_na=False, na_values={"memory_size": ""})
@@ -63,12 +64,12 @@ def test_a_table_is_saved_also_where_it_cannot_be_printed(store, tmp_path, monke
     with open("/dev/full", "w", buffering=1) as full:
         monkeypatch.setattr("sys.stdout", full)
         output = tmp_path / "table.csv"
-        assert main([verb[0], str(store), *verb[1:], "--output", str(output)]) == 1
+        assert main([*verb, "--store", str(store), "--output", str(output)]) == 1
     assert len(pd.read_csv(output))
 
 
 def test_compare_prints_what_the_function_returns(store, cli):
-    code, out, err = cli("compare", store, "label=BI bottom", "label=ER")
+    code, out, err = cli("compare", "--store", store, "label=BI bottom", "label=ER")
     assert (code, err) == (0, "")
     assert out.splitlines()[:2] == ["first: BI bottom", "second: ER"] and "1 diverged" in out
     table = ucl.compare(ucl.load_records(store), "label=BI bottom", "label=ER")
@@ -79,7 +80,7 @@ def test_compare_prints_what_the_function_returns(store, cli):
 
 
 def test_a_measure_that_a_run_does_not_have_is_named(store, cli):
-    out = cli("results", store, "--measure", "A", "worst_case")[1]
+    out = cli("results", "--store", store, "--measure", "A", "worst_case")[1]
     assert [line.split()[0] for line in out.splitlines() if "is empty" in line] == ["worst_case"]
 
 
@@ -99,30 +100,30 @@ def test_times_of_several_machines_and_of_runs_with_other_tests_are_pointed_out(
 
 def test_plot_writes_one_picture_and_names_it(store, cli, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert cli("plot", store, "accuracy") == (0, "accuracy.png\n", "")
-    assert cli("plot", store, "differences", "--against", "label=CBR", "--output", "new/forest.svg")[0] == 0
+    assert cli("plot", "--store", store, "accuracy") == (0, "accuracy.png\n", "")
+    assert cli("plot", "--store", store, "differences", "--against", "label=CBR", "--output", "new/forest.svg")[0] == 0
     assert set(files(tmp_path)) == {tmp_path / "accuracy.png", tmp_path / "new" / "forest.svg"}
 
 
 REFUSED = [  # what is typed, and what the message names
-    ("results nowhere", "nowhere"),
-    ("results {empty}", "empty"),
-    ("results {store} --by lable", "'label'"),
-    ("results {store} --measure Fx", "Fx"),
-    ("results {store} --where seed", "--where seed"),
-    ("results {store} --where memory=40", "'memory_size'"),
-    ("results {store} --where sed<1", "'seed'"),
-    ("results {store} --where seed=9", "where"),
-    ("results {store} --output table.xlsx", "--output"),
-    ("results --store {store}", "--store"),
+    ("results --store nowhere", "nowhere"),
+    ("results --store {empty}", "empty"),
+    ("results --store {store} --by lable", "'label'"),
+    ("results --store {store} --measure Fx", "Fx"),
+    ("results --store {store} --where seed", "--where seed"),
+    ("results --store {store} --where memory=40", "'memory_size'"),
+    ("results --store {store} --where sed<1", "'seed'"),
+    ("results --store {store} --where seed=9", "where"),
+    ("results --store {store} --output table.xlsx", "--output"),
+    ("results {store}", "runs"),
     ("compare label=ER", "SECOND"),
-    ("compare {store} score=BI label=ER", "score=BI"),
-    ("compare {store} label=ER CBR", "CBR"),
+    ("compare --store {store} score=BI label=ER", "score=BI"),
+    ("compare --store {store} label=ER CBR", "CBR"),
     ("plot acuracy", "acuracy"),
-    ("plot {store} differences", "against"),
-    ("plot {store} differences --against score=BI", "score=BI"),  # of two methods
-    ("plot {store} differences --where label=ER --against label=ER", "label=ER"),
-    ("plot {store} tasks --against label=ER", "against"),
+    ("plot --store {store} differences", "against"),
+    ("plot --store {store} differences --against score=BI", "score=BI"),  # of two methods
+    ("plot --store {store} differences --where label=ER --against label=ER", "label=ER"),
+    ("plot --store {store} tasks --against label=ER", "against"),
     ("plot tasks --output tasks.gif", "--output"),
 ]
 

@@ -179,7 +179,7 @@ def test_each_value_of_an_argument_is_an_experiment_with_its_own_name(cli):
     assert {config.dataset for config in configs} == {"mine:squares(shade=200)-lt"} and configs[0].imbalance == 0.1
     ucl.sweep(configs, store="runs")
     assert all(config in RecordStore("runs") for config in configs)
-    assert all(label in cli("results", "runs")[1] for label in labels)
+    assert all(label in cli("results")[1] for label in labels)
 
 
 # Wrong objects

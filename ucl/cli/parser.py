@@ -226,8 +226,7 @@ def _add_store(verb: Any) -> None:
 
 
 def _add_selection(verb: Any) -> None:
-    text = "folder of the records (default: %(default)s)"
-    verb.add_argument("store", type=path, nargs="?", default="runs", metavar="STORE", help=text)
+    _add_store(verb)
     text = "only runs that meet all these conditions"
     verb.add_argument("--where", nargs="+", action="extend", default=[], metavar="CONDITION", help=text)
 

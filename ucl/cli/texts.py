@@ -62,21 +62,21 @@ Without a terminal, for example in the log of a job, one line per finished run r
   ucl status table3 --shard 2/20 --store /shared/runs  the runs of one job of an array""",
     "results": """examples:
   ucl results                                          the store runs
-  ucl results figures/runs --where dataset=bloodcell settings= --measure A F learning seconds
+  ucl results --store figures/runs --where dataset=bloodcell settings= --measure A F learning seconds
   ucl results --by lr --where score=BI                 a column of learning rates, sorted by them
   ucl results --by seed                                each run
   ucl results --measure balanced balanced_F worst_class if the classes differ in size
   ucl results --output table.csv                       all digits; .md and .tex: mean ± std""",
     "compare": """examples:
   ucl compare score=EN population=class-balanced       in the store runs
-  ucl compare figures/runs "label=BI bottom settings=" "label=CBR settings=" --where dataset=bloodcell
+  ucl compare "label=BI bottom settings=" "label=CBR settings=" --store figures/runs --where dataset=bloodcell
   ucl compare "score=BI refresh=1" "score=BI refresh=2" --measure A F learning
   ucl compare "label=ER memory_size=40" "label=ER memory_size=160" --output difference.csv""",
     "plot": """examples:
   ucl plot accuracy                                    the store runs, as accuracy.png
-  ucl plot figures/runs forgetting --where dataset=bloodcell memory_size=40 settings= --output forgetting.pdf
+  ucl plot forgetting --store figures/runs --where dataset=bloodcell memory_size=40 settings= --output forgetting.pdf
   ucl plot confusion --where label=ER                  of runs that were measured with --predictions DIR
-  ucl plot figures/runs differences --against "label=CBR settings=" --where dataset=bloodcell 'not refresh > 1'""",
+  ucl plot differences --against "label=CBR settings=" --where dataset=bloodcell 'not refresh > 1'""",
     "reproduce": """examples:
   ucl reproduce                                        all notebooks, pages in reproduced/index.html
   ucl reproduce tables your_own --jobs 2               two notebooks, both at the same time
