@@ -65,9 +65,9 @@ class ClassIncrementalStream:
         dataset: the images. Its validation set, if it has one, replaces the held-out images.
         device: device of the images and labels.
 
-    Log messages name what is not learnt or not tested: more than a tenth of a task's images (level INFO), or a class
-    (WARNING, which Python shows without any set-up). A warning also says if `imbalance` does not give a long tail,
-    because some classes have fewer images than their place in it.
+    Log messages (level WARNING, which Python shows without any set-up) name what is not learnt or not tested: more than
+    a tenth of a task's images, or a class. Another one says if `imbalance` does not give a long tail, because some
+    classes have fewer images than their place in it.
 
     Attributes:
         tasks: the tasks in order.
