@@ -97,7 +97,7 @@ def test_the_layout_is_the_papers_with_every_published_number(grid, shape, cells
     for _, r in numbers.iterrows():
         memory = f"M={r.memory_size}"
         column = (r.dataset, memory) if grid == "table3" else (memory, r.selection or "random")
-        assert wide.loc[(r.method, r.metric), column] == f"—\npublished {r['mean']:.2f} ± {r['std']:.2f}"
+        assert wide.loc[(r.method, r.metric), column] == f"—\npaper {r['mean']:.2f} ± {r['std']:.2f}"
     sizes = numbers[["dataset", "memory_size"]].drop_duplicates().itertuples(index=False)
     columns = [(dataset, f"M={size}") for dataset, size in sizes]
     if grid != "table3":

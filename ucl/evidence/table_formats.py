@@ -44,7 +44,7 @@ def latex(table: pd.DataFrame, caption: str = "") -> str:
     shown = texts(table)
     lines: list[tuple[str, ...]] = []
     for cells in shown.itertuples(index=False, name=None):
-        cell_lines = (cell.replace("\npublished ", "\n").split("\n") for cell in cells)  # the caption explains it
+        cell_lines = (cell.replace("\npaper ", "\n").split("\n") for cell in cells)  # the caption explains it
         lines += itertools.zip_longest(*cell_lines, fillvalue="")
     rows = pd.DataFrame(lines, columns=shown.columns, dtype=object)
     style = rows.style.format(escape="latex").format_index(escape="latex", axis=1).hide(axis="index")

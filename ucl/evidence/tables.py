@@ -107,14 +107,14 @@ def layout(table: pd.DataFrame) -> pd.DataFrame:
     """A table of `with_published` in the paper's layout: methods and metrics down, the other columns of a cell across.
 
     Returns:
-        Text cells, "12.30 ± 1.20 (n=3, near)" above "published 14.10 ± 0.90", with the `verdict`; without it and ± for
+        Text cells, "12.30 ± 1.20 (n=3, near)" above "paper 14.10 ± 0.90", with the `verdict`; without it and ± for
         a single seed, "—" if nothing was measured, empty if the table has no such run. Data sets and selections are
         column levels if there are several; settings are a row level if any differ from the defaults.
     """
     judged = table.assign(verdict=verdict(table)).to_dict("records")
     cells = table.assign(
         text=[
-            f"{_measured(row)}\npublished {row['published_mean']:.2f} ± {row['published_std']:.2f}" for row in judged
+            f"{_measured(row)}\npaper {row['published_mean']:.2f} ± {row['published_std']:.2f}" for row in judged
         ],
         selection=pd.Categorical(table["selection"].map(_SELECTIONS), list(_SELECTIONS.values())),
     )

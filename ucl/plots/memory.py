@@ -60,7 +60,7 @@ def scored_images(
         framed, pale = (False, False) if stays is None else (stays[n], not stays[n])
         ax.imshow(image, cmap="gray", vmin=0, vmax=255, alpha=0.35 if pale else None)
         ax.set(xticks=[], yticks=[])
-        ax.set_xlabel(f"{score:.3g}", fontsize=7)
+        ax.set_xlabel(f"{score:.3f}", fontsize=7)
         ax.set_title(name, fontsize=7)
         ax.spines[:].set(visible=framed, color=COLORS["BI"], linewidth=2.5)
     return figure
