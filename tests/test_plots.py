@@ -470,7 +470,7 @@ def test_scored_images_are_the_images_and_a_frame_marks_those_that_stay():
     drawn, empty = figure.axes[:5], figure.axes[5:]
     for image, ax in zip(images, drawn, strict=True):
         np.testing.assert_array_equal(ax.images[0].get_array(), image[..., 0])
-    assert [ax.get_xlabel() for ax in drawn] == ["0.1", "0.25", "0.5", "1", "20"]
+    assert [ax.get_xlabel() for ax in drawn] == ["0.100", "0.250", "0.500", "1.000", "20.000"]
     assert [ax.spines["left"].get_visible() for ax in drawn] == [True, False, True, False, False]
     assert [ax.images[0].get_alpha() is None for ax in drawn] == [True, False, True, False, False]
     assert len(empty) == 1 and not empty[0].axison

@@ -113,9 +113,7 @@ def layout(table: pd.DataFrame) -> pd.DataFrame:
     """
     judged = table.assign(verdict=verdict(table)).to_dict("records")
     cells = table.assign(
-        text=[
-            f"{_measured(row)}\npaper {row['published_mean']:.2f} ± {row['published_std']:.2f}" for row in judged
-        ],
+        text=[f"{_measured(row)}\npaper {row['published_mean']:.2f} ± {row['published_std']:.2f}" for row in judged],
         selection=pd.Categorical(table["selection"].map(_SELECTIONS), list(_SELECTIONS.values())),
     )
     for name in ("dataset", "method", "settings", "metric"):  # in the order of the table

@@ -46,7 +46,7 @@ def scored_images(
 
     Args:
         images: (N, H, W, C), uint8, C = 1 or 3, N at least 1.
-        scores: (N,), printed with three significant digits.
+        scores: (N,), printed with three decimals.
         names: (N,), short, printed above the images.
         stays: (N,), whether an image stays in memory; with None no image is framed or pale.
         columns: images per row.
