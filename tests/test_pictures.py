@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from made_up import diverged, frame
+from matplotlib.collections import LineCollection
 from matplotlib.colors import to_rgb
 from matplotlib.text import Text
 from test_plots import ORDERED, assert_readable, record_of, records_of, words_in
@@ -69,6 +70,18 @@ def test_a_confusion_shows_one_method_whose_runs_have_predictions(tmp_path):
     for records in ([record_of("ER", n_tasks=2)], [record, record_of("BI top", n_tasks=2)]):
         with pytest.raises(InputError):
             ucl.plot(records, "confusion")
+
+
+def test_a_line_of_a_class_is_its_mean_fall_over_the_seeds_in_which_an_earlier_task_has_it():
+    learnt_last = np.array([[0.9, np.nan, 0.8], [0.1, 0.6, 0.2]])  # class 1 is of the last task
+    learnt_first = np.array([[np.nan, 0.7, 0.6], [0.9, 0.4, 0.3]])  # class 0 is
+    runs = [
+        replace(record_of("ER", seed, n_tasks=2), class_recall=recall, classes=[*"abc"], class_order=[*order])
+        for seed, (recall, order) in enumerate([(learnt_last, (0, 2, 1)), (learnt_first, (2, 1, 0))])
+    ]
+    for records, ends in ((runs, [(10, 90), (40, 70), (25, 70)]), (runs[:1], [(10, 90), (20, 80), (60, np.nan)])):
+        (lines,) = [c for c in ucl.plot(records, "classes").axes[0].collections if isinstance(c, LineCollection)]
+        np.testing.assert_allclose([segment[:, 0] for segment in lines.get_segments()], ends)
 
 
 def test_differences_have_each_method_except_the_one_that_is_subtracted():

@@ -262,12 +262,12 @@ def test_networks_that_diverged_do_not_count_and_an_experiment_may_be_requested_
     assert len(one) == len(left) + 1 and set(one["seed"]) - set(left["seed"]) == {first.config.seed}
 
 
-def test_the_most_frequent_version_of_the_images_counts_and_another_size_does_not():
+def test_the_newest_version_of_the_images_counts_and_another_size_does_not():
     runs = Runs(committed()).rows(Config(dataset="bloodcell", memory_size=40, population="reservoir"))["record"][:2]
     data = runs.iloc[0].data | {"fingerprint": "larger"}
-    larger = [
-        dataclasses.replace(r, data=data, config=r.config.replace(image_size=size)) for r in runs for size in (56, 64)
-    ]
+    changed = [dataclasses.replace(r, data=data, date="2100-01-01") for r in runs]
+    assert of_one_version(as_table([*changed, *runs]))["fingerprint"].tolist() == ["larger"] * 2
+    larger = [dataclasses.replace(r, config=r.config.replace(image_size=size)) for r in changed for size in (56, 64)]
     assert of_one_version(as_table([*runs, *larger]))["fingerprint"].tolist() == ["12891449f0e728a0"] * 2
     assert len(of_one_version(as_table(larger))) == 4  # A store that has no other.
 

@@ -35,9 +35,10 @@ def test_runs_with_further_fields_are_compared_on_request():
     assert list(row["mean"]) == pytest.approx([57.5, 50.0])
 
 
-def test_only_the_most_measured_version_of_the_images_counts_also_by_another_path():
+def test_only_the_newest_version_of_the_images_counts_also_by_another_path():
     er = two_tasks(BI.replace(population="reservoir"))
-    other = two_tasks(BI.replace(seed=2, dataset="elsewhere/bloodcell.npz"), kept=0.05, fingerprint="bb")
+    config = BI.replace(seed=2, dataset="elsewhere/bloodcell.npz")
+    other = two_tasks(config, kept=0.05, fingerprint="bb", date="2000-01-01")
     records = frame(er, two_tasks(BI), two_tasks(BI.replace(seed=1)), other)
     row = tables.with_published(records, "bloodcell").query("method == 'BI' and n > 0 and metric == 'A'").iloc[0]
     assert (row["n"], row["data"], row["mean"]) == (2, "aa", pytest.approx(50.0))

@@ -28,15 +28,15 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 def of_one_version(records: pd.DataFrame) -> pd.DataFrame:
-    """For each data set, by its name, the records on the version of its images that most of them were measured on.
+    """For each data set, by its name, the records on the version of its images that the newest one was measured on.
 
     Images of another size (`Config.image_size`) are another version, which counts only if there is no other.
     """
     names = pd.Series([record.config.dataset_name for record in records["record"]], records.index, dtype=object)
     resized = records["image_size"].notna()
     usual = records[~resized | resized.groupby(names).transform("all")]
-    most = usual.groupby(names)["fingerprint"].agg(lambda prints: prints.mode().iloc[0])
-    return records[records["fingerprint"] == names.map(most)]
+    newest = usual.sort_values("date").groupby(names)["fingerprint"].last()
+    return records[records["fingerprint"] == names.map(newest)]
 
 
 class Runs:
