@@ -31,9 +31,8 @@ VARIANTS = {
 def base(tmp_path_factory):
     """Two tasks of six batches: 72 images of four classes, with three more images of each class held out."""
     path = save_bands(tmp_path_factory.mktemp("data") / "bands.npz", train=88)
-    return Config(
-        dataset=str(path), n_tasks=2, memory_size=9, batch_size=6, lr=0.05, validation=0.16, precision="float32"
-    )
+    small = dict(n_tasks=2, memory_size=9, batch_size=6)
+    return Config(dataset=str(path), lr=0.05, validation=0.16, precision="float32", **small)
 
 
 def run(config):

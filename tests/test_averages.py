@@ -81,10 +81,9 @@ def test_runs_on_two_versions_of_the_images_have_two_rows_and_a_run_measured_twi
     er = two_tasks(BI.replace(population="reservoir"))
     assert ucl.results(frame(er, other)).set_index("label")["fingerprint"].to_dict() == {"ER": "aa", "BI bottom": "bb"}
     assert [*ucl.results(frame(er, other), ["fingerprint"])].count("fingerprint") == 1
-    resized = two_tasks(BI.replace(image_size=64), fingerprint="bb")
-    assert "fingerprint" not in ucl.results(
-        frame(two_tasks(BI), resized, two_tasks(BI.replace(dataset="x"), fingerprint="c"))
-    )
+    changes = {"bb": dict(image_size=64), "c": dict(dataset="x")}
+    others = [two_tasks(BI.replace(**changed), fingerprint=name) for name, changed in changes.items()]
+    assert "fingerprint" not in ucl.results(frame(two_tasks(BI), *others))
 
 
 def test_two_versions_of_a_score_are_never_averaged():

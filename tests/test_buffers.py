@@ -132,9 +132,8 @@ def test_a_memory_fills_in_order_stays_full_and_replays_all_it_has(memory, label
         tasks = [task_of(labels[p]) for p in positions]
         assert buffer.tasks[: len(positions)].tolist() == [-1 if task is None else task for task in tasks]
         images, drawn = buffer.samples_at(buffer.drawn_slots(size + 1, None, np.random.default_rng(seed)))
-        assert sorted(positions_in(images)) == sorted(positions) and drawn.tolist() == [
-            labels[p] for p in positions_in(images)
-        ]
+        assert sorted(positions_in(images)) == sorted(positions)
+        assert drawn.tolist() == [labels[p] for p in positions_in(images)]
         images.zero_()
         assert contents(buffer) == positions
 
@@ -220,13 +219,8 @@ def test_within_a_class_a_class_balanced_memory_keeps_every_position_equally_lik
         assert uniform(often[labels == label], streams, 4) > 0.001
 
 
-availabilities = st.lists(st.tuples(st.integers(0, 99), st.integers(0, 30)), max_size=8, unique_by=lambda t: t[0]).map(
-    dict
-)
-
-
 @settings(max_examples=300, deadline=None)
-@given(available=availabilities, size=st.integers(0, 120))
+@given(available=st.dictionaries(st.integers(0, 99), st.integers(0, 30), max_size=8), size=st.integers(0, 120))
 def test_quotas_are_what_pouring_one_by_one_gives(available, size):
     # The last turn gives the remaining slots to the first classes of the mapping that still have more samples.
     assert quotas(available, size) == naive.quotas(available, size)
@@ -384,9 +378,8 @@ def test_a_memory_by_uncertainty_keeps_what_brute_force_keeps(
 ):
     """The classes of the batch are scored: all of the batch, and the stored samples with the oldest scores."""
     scores, by_hand = KnownScores(len(labels), seed), BruteForce(size, rule, smoothing)
-    buffer = UncertaintyBuffer(
-        size, SHAPE, scorer=scores, selection=SELECTIONS[rule], refresh=refresh, smoothing=smoothing
-    )
+    how = dict(selection=SELECTIONS[rule], refresh=refresh, smoothing=smoothing)
+    buffer = UncertaintyBuffer(size, SHAPE, scorer=scores, **how)
     held, scored_at = set(), {}  # the stored positions, and for each of them the time of its score
     for scores.time, batch in enumerate(batches_of(labels, batch_size, task_of)):
         scores.scored = []

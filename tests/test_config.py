@@ -407,14 +407,9 @@ def test_an_input_error_is_a_value_error_and_survives_a_process_boundary():
 
 
 def test_user_objects_are_listed_only_where_they_can_change_the_run():
-    paths = dict(dataset="mine:birds-lt", method="mine:M", model="mine:net", population="mine:P", score="mine:s")
-    config = Config(**paths)
-    assert config.user_objects == {
-        "dataset": "mine:birds",
-        "method": "mine:M",
-        "model": "mine:net",
-        "population": "mine:P",
-    }
+    paths = dict(dataset="mine:birds-lt", method="mine:M", model="mine:net", population="mine:P")
+    config = Config(score="mine:s", **paths)
+    assert config.user_objects == paths | {"dataset": "mine:birds"}
     assert config.imbalance == 0.1 and config.label == "mine:M, mine:P"
     assert config.key == config.replace(score="BI", dropout=0.5, class_balancing="redraw", precision="float32").key
     assert config.key != config.replace(model="slim_resnet18").key

@@ -13,13 +13,8 @@ from ucl.records import Reading
 
 
 def pairs(of_stream):
-    return pd.DataFrame(
-        [
-            {"dataset": dataset, "memory_size": 10, "seed": seed, "A": value}
-            for dataset, values in of_stream.items()
-            for seed, value in values.items()
-        ]
-    )
+    rows = [(name, 10, seed, value) for name, values in of_stream.items() for seed, value in values.items()]
+    return pd.DataFrame(rows, columns=["dataset", "memory_size", "seed", "A"])
 
 
 def interval(estimate, by):
@@ -187,12 +182,9 @@ def test_the_picture_of_differences_has_each_difference_and_the_papers():
 def test_the_finding_has_the_seeds_and_means_of_er_and_of_bis_networks_tested_twice():
     bi, stream = "BI bottom, published settings", dict(dataset="cifar10-lt", memory_size=200)
     tests = {("ER", "running"): 72, (bi, "running"): 40, (bi, "training"): 71, ("CBR", "running"): 60}
-    rows = [
-        stream | dict(method=method, reading=reading, F=f + 2 * seed)
-        for (method, reading), f in tests.items()
-        for seed in range(2)
-    ]
-    rows.append(dict(dataset="cifar100", memory_size=1000, method="ER", reading="running", F=30))
+    rows = [dict(dataset="cifar100", memory_size=1000, method="ER", reading="running", F=30)]
+    for (method, reading), f in tests.items():
+        rows += [stream | dict(method=method, reading=reading, F=f + 2 * seed) for seed in range(2)]
     (ax,) = plots.readings.tested_again(pd.DataFrame(rows)).axes
     assert [x for x, _ in points(ax, "s")] == [73, 41] and [x for x, _ in points(ax, "o", filled=False)] == [72]
     assert [list(line.get_xdata()) for line in ax.lines if len(line.get_xdata()) == 2] == [[72, 74], [40, 42], [71, 73]]

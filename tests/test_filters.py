@@ -83,16 +83,11 @@ def test_an_invalid_condition_and_one_that_no_run_meets_are_refused(text):
         ucl.where(RUNS[:0], "seed=1")
 
 
-USES = [
-    ucl.where,
-    ucl.results,
-    partial(ucl.plot, picture="tasks"),
-    partial(ucl.compare, first="seed=1", second="seed=2"),
-]
+COMPARE = partial(ucl.compare, first="seed=1", second="seed=2")
 
 
 @pytest.mark.parametrize("given", ["figures/runs", Path("figures"), RUNS[["label", "seed"]], None])
-@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("use", [ucl.where, ucl.results, partial(ucl.plot, picture="tasks"), COMPARE])
 def test_what_is_not_a_table_of_records_is_refused(use, given):
     with pytest.raises(InputError):
         use(given)

@@ -49,12 +49,10 @@ def test_the_plan_is_that_of_the_protocol():
 def test_the_grid_of_the_decisive_experiment_is_its_plan():
     plans = [plan for plan in COMPARISONS if plan.runs == "everything rescored"]
     memories = unique(MEMORIES[name] for plan in plans for name in (plan.memory, plan.other_memory))
-    planned = {
-        memory.replace(dataset=dataset, memory_size=size, seed=seed, readings=True).key
-        for (dataset, size), seeds in PLANNED["everything rescored"].items()
-        for seed in seeds
-        for memory in memories
-    }
+    planned = set()
+    for (dataset, size), seeds in PLANNED["everything rescored"].items():
+        fields = dict(dataset=dataset, memory_size=size, readings=True)
+        planned |= {memory.replace(seed=seed, **fields).key for seed in seeds for memory in memories}
     asked = [config.key for config in grid(FIGURES / "decisive.yaml")]
     assert {*asked} == planned and len(asked) == 100
 
@@ -62,9 +60,8 @@ def test_the_grid_of_the_decisive_experiment_is_its_plan():
 def test_the_hypotheses_and_margins_are_those_of_the_protocol():
     f, a = map(float, re.search(r"Margin of equivalence.*: (\d+) points in F, (\d+) points in A", PROTOCOL).groups())
     assert {"F": f, "A": a} == MARGINS
-    assert {comparison.hypothesis for comparison in COMPARISONS if comparison.expected} == {
-        name for heading in ("Hypotheses", "The decisive experiment") for name, *_ in rows_of(heading)
-    }
+    named = {name for name, *_ in [*rows_of("Hypotheses"), *rows_of("The decisive experiment")]}
+    assert {comparison.hypothesis for comparison in COMPARISONS if comparison.expected} == named
 
 
 def test_a_difference_of_readings_has_the_paired_t_interval_of_the_planned_seeds():

@@ -92,11 +92,9 @@ def test_a_folder_without_test_images_holds_out_a_fifth_of_each_class(tmp_path, 
     assert (data.name, data.classes, data.image_size, data.channels) == ("zoo", ("ant", "bee", "cat"), 32, 3)
     assert np.bincount(data.train_labels).tolist() == [8, 1, 4]
     assert np.bincount(data.test_labels).tolist() == [2, 1, 1]
-    sets = (
-        (data.train_files, data.train_images, data.train_labels),
-        (data.test_files, data.test_images, data.test_labels),
-    )
-    for file, image, label in (sample for part in sets for sample in zip(*part, strict=True)):
+    train = zip(data.train_files, data.train_images, data.train_labels, strict=True)
+    test = zip(data.test_files, data.test_images, data.test_labels, strict=True)
+    for file, image, label in (*train, *test):
         assert Path(file).parent.name == data.classes[label]
         np.testing.assert_array_equal(np.asarray(Image.open(tmp_path / "zoo" / file)), image)
     everything = {Image.open(file).tobytes() for file in root.glob("[a-z]*/[0-9]*.png")}
@@ -179,16 +177,14 @@ def test_a_photo_is_turned_upright(tmp_path):
 
 def test_each_suffix_has_its_decoder_and_images_of_8_bits_and_less_are_read(tmp_path):
     for label in "ab":
-        write(tmp_path, **{label: 0})
+        folder = write(tmp_path, **{label: 0}) / label
         for number, suffix in enumerate(pixels.IMAGE_FILES):
-            Image.new("L" if suffix == ".pgm" else "RGB", (32, 32), "white").save(
-                tmp_path / label / f"{number}{suffix}"
-            )
+            Image.new("L" if suffix == ".pgm" else "RGB", (32, 32), "white").save(folder / f"{number}{suffix}")
         for mode, suffix in itertools.product(("1", "L", "LA", "P", "RGB", "RGBA"), ("png", "tif")):
-            Image.new(mode, (32, 32), "white").save(tmp_path / label / f"mode {mode}.{suffix}")
+            Image.new(mode, (32, 32), "white").save(folder / f"mode {mode}.{suffix}")
         # Phones write such files, with several pictures in each.
         several = [Image.new("RGB", (32, 32), "white")] * 2
-        several[0].save(tmp_path / label / "99.jpg", "MPO", save_all=True, append_images=several[1:])
+        several[0].save(folder / "99.jpg", "MPO", save_all=True, append_images=several[1:])
     data = load(tmp_path)
     assert len(data.train_labels) + len(data.test_labels) == 2 * (1 + len(pixels.IMAGE_FILES) + 12)
     assert (data.train_images == 255).all() and (data.test_images == 255).all()

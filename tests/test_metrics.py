@@ -91,14 +91,8 @@ def test_what_stands_above_the_diagonal_does_not_count(a):
         assert metric(a.tolist()) == value
 
 
-METRICS = [
-    metrics.last_accuracy,
-    metrics.average_accuracy,
-    metrics.last_forgetting,
-    metrics.task_forgetting,
-    metrics.retained_accuracy,
-    metrics.backward_transfer,
-]
+METRICS = [metrics.last_accuracy, metrics.average_accuracy, metrics.last_forgetting]
+METRICS += [metrics.task_forgetting, metrics.retained_accuracy, metrics.backward_transfer]
 
 
 @pytest.mark.parametrize("metric", METRICS)

@@ -1,5 +1,7 @@
 """An observed memory is that of the run, its scores are those of the scorer; pictures and controls show its tables."""
 
+import math
+
 import matplotlib
 
 matplotlib.use("Agg")
@@ -77,12 +79,9 @@ def test_a_run_without_a_memory_is_refused():
 
 def test_moments_are_the_middle_and_the_end_of_each_task(runs):
     for table in runs.values():
-        of_task = table.groupby("task")["batch"].unique()
-        middles = [int(np.ceil(n / 2)) for n in (of_task[1][-1], of_task[2][-1] - of_task[1][-1])]
-        assert [list(batches) for batches in of_task] == [
-            [middles[0], of_task[1][-1]],
-            [of_task[1][-1] + middles[1], of_task[2][-1]],
-        ]
+        of_first, of_second = table.groupby("task")["batch"].unique()
+        end, last = of_first[-1], of_second[-1]
+        assert [*of_first, *of_second] == [math.ceil(end / 2), end, end + math.ceil((last - end) / 2), last]
         assert (table.groupby("batch").size() == 10).all() and (table["entry"] <= table["batch"]).all()
         assert not table.isna().any(axis=None)
 

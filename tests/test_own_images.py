@@ -168,10 +168,8 @@ def test_no_image_has_the_name_of_another_class(given, tmp_path):
 
     moved = whole(target_transform=lambda label: (label + 1) % 4)
     named = [whole(), Subset(whole(), range(1, 20)), ConcatDataset([whole(), Subset(whole(), [3, 9])])]
-    named += [
-        (Subset(whole(), range(20)), ConcatDataset([whole()])),
-        random_split(whole(), [12, 8], torch.Generator().manual_seed(0)),
-    ]
+    named.append((Subset(whole(), range(20)), ConcatDataset([whole()])))
+    named.append(random_split(whole(), [12, 8], torch.Generator().manual_seed(0)))
     for value in named:
         data = given(value)
         true = [Pairs.classes[number] for number in data.train_images[:, 0, 0, 0] - 150]

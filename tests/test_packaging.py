@@ -22,13 +22,8 @@ from ucl import RecordStore, user_objects
 
 ROOT = Path(__file__).resolve().parents[1]
 # where a distribution's module has another name
-MODULES = {
-    "avalanche-lib": "avalanche",
-    "ipython": "IPython",
-    "pillow": "PIL",
-    "ruamel-yaml": "ruamel",
-    "scikit-learn": "sklearn",
-}
+MODULES = {"avalanche-lib": "avalanche", "ruamel-yaml": "ruamel", "scikit-learn": "sklearn"}
+MODULES |= {"ipython": "IPython", "pillow": "PIL"}
 
 
 def read(name):

@@ -60,18 +60,11 @@ def test_deviations_have_each_choice_of_the_published_code_that_can_change_a_res
     runs = paper.grid("deviations", seeds=[0])
     reported = [(c.label, naming.settings(c)) for c in runs]
     single = ["scoring_batchnorm=train", "view_draws=batch", "view_space=normalized"]
-    assert reported == [
-        ("ER", ""),
-        ("ER", "reservoir_index=exclusive"),
-        ("CBR", ""),
-        ("CBR", "class_balancing=redraw"),
-        *[("BI bottom", text) for text in ["", *single, ", ".join(single)]],
-    ]
+    baselines = [("ER", ""), ("ER", "reservoir_index=exclusive"), ("CBR", ""), ("CBR", "class_balancing=redraw")]
+    assert reported == [*baselines, *(("BI bottom", text) for text in ["", *single, ", ".join(single)])]
     assert len({c.key for c in runs}) == len(runs)
-    published = [
-        Config(dataset="bloodcell").replace(**paper.PUBLISHED_CODE, population=p) for p in ("reservoir", "uncertainty")
-    ]
-    assert {c.key for c in published} <= {c.key for c in runs}
+    published = Config(dataset="bloodcell").replace(**paper.PUBLISHED_CODE)
+    assert {published.replace(population=name).key for name in ("reservoir", "uncertainty")} <= {c.key for c in runs}
 
 
 def test_further_fields_reach_every_run():
@@ -99,9 +92,8 @@ def test_a_wrong_request_is_refused(arguments, name):
 def test_records_match_at_any_seed_and_with_no_other_setting():
     wanted = Config(dataset="bloodcell")
     er = wanted.replace(population="reservoir")
-    others = [
-        wanted.replace(**c) for c in (dict(refresh=0.5), dict(selection="top"), dict(memory_size=160), dict(lr=0.05))
-    ]
+    changes = dict(refresh=0.5, selection="top", memory_size=160, lr=0.05)
+    others = [wanted.replace(**{name: value}) for name, value in changes.items()]
     runs = [*others, wanted.replace(seed=5), wanted.replace(seed=12), er.replace(refresh=0.5, score="LC")]
     records = frame(*(record_of(config, matrix(0.5, 0.3)) for config in runs))
     counting = Runs(records)

@@ -140,11 +140,8 @@ def test_differences_leave_out_streams_without_a_pair_and_a_mean_over_one_stream
 def test_long_names_of_streams_and_methods_leave_room_for_the_differences():
     """The name of a stream has all fields that differ from the defaults."""
     long = dict(dataset="path/to/a long name of a folder", class_order="size", balanced_accuracy=True, lr=0.01)
-    records = [
-        record
-        for size in (20, 40)
-        for record in records_of(("CBR", "ER"), (0, 1, 2), memory_size=size, scoring_batchnorm="train", **long)
-    ]
+    long["scoring_batchnorm"] = "train"
+    records = [run for size in (20, 40) for run in records_of(("CBR", "ER"), (0, 1, 2), memory_size=size, **long)]
     figure = ucl.plot(frame(*records), "differences", "label=CBR")
     assert_readable(figure)
     assert min(ax.get_window_extent().width / figure.dpi for ax in figure.axes) > 1.3  # inches

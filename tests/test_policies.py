@@ -108,12 +108,9 @@ def test_a_policy_stores_images_of_the_stream_with_all_that_belongs_to_them(poli
         learn(buffer, model, tasks)
     n = buffer.n_stored
     positions = buffer.positions[:n].tolist()
-    seen = {
-        p: (label, task.number)
-        for task in tasks
-        for b in task
-        for p, label in zip(b.positions.tolist(), b.labels.tolist())
-    }
+    seen = {}
+    for task in tasks:
+        seen |= {p: (label, task.number) for b in task for p, label in zip(b.positions.tolist(), b.labels.tolist())}
     assert buffer.n_seen == len(seen) == 96 and n == len(set(positions)) == min(size, 96)
     assert buffer.values["position"][:n].tolist() == positions
     assert torch.equal(buffer.images[:n], images_at(positions)) and buffer.images.shape == (size, *SHAPE)
@@ -269,11 +266,8 @@ def naive_gss(model, batches, size, seed):
     def references():
         n = min(10, len(memory))
         order = draw.permutation(len(memory))[: 10 * n]
-        groups = [order[i : i + n] for i in range(0, len(order) - n + 1, n)]
-        return [
-            naive_gradient(model, images_at([memory[j][0] for j in group]), [memory[j][1] for j in group])
-            for group in groups
-        ]
+        groups = [[memory[j] for j in order[i : i + n]] for i in range(0, len(order) - n + 1, n)]
+        return [naive_gradient(model, images_at([m[0] for m in group]), [m[1] for m in group]) for group in groups]
 
     def similarity(images, labels, gradients):
         gradient = naive_gradient(model, images, labels)
@@ -285,9 +279,8 @@ def naive_gss(model, batches, size, seed):
         if len(memory) < size:
             memory_gradients = references() if memory else []
             for p, label in list(zip(positions, labels))[: size - len(memory)]:
-                memory.append(
-                    (p, label, similarity(images_at([p]), [label], memory_gradients) if memory_gradients else 0.1)
-                )
+                s = similarity(images_at([p]), [label], memory_gradients) if memory_gradients else 0.1
+                memory.append((p, label, s))
             continue
         memory_gradients = references()
         if similarity(images_at(positions), labels, memory_gradients) >= 0:

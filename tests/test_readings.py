@@ -135,11 +135,9 @@ def test_balanced_batches_draw_each_class_equally_often(monkeypatch):
     monkeypatch.setattr(readings, "BATCHES", 25)
     config = ucl.Config(dataset="digits", n_tasks=5, imbalance=0.1, memory_size=10, population="reservoir")
     stream, model, *_ = parts(config)
-    label_of = {
-        image.numpy().tobytes(): int(label)
-        for task in stream
-        for image, label in zip(task.images, task.host_labels, strict=True)
-    }
+    label_of = {}
+    for task in stream:
+        label_of |= {image.numpy().tobytes(): c for image, c in zip(task.images, task.host_labels, strict=True)}
     batches = readings.batches_of("balanced", model, stream.tasks, None, np.random.default_rng(0))
     drawn = [label_of[image.numpy().tobytes()] for images in batches for image in images]
     counts = np.bincount(drawn, minlength=10)
@@ -150,21 +148,14 @@ def test_displaced_statistics_are_those_of_the_published_passes_one_after_anothe
     """Each view of all candidates of a class passes through the network alone, in training mode."""
     model, buffer, tasks = trained
     passes, logits = [], TrainingModeNetwork.logits
-    monkeypatch.setattr(
-        TrainingModeNetwork, "logits", lambda net, x, sizes: (passes.append(x.clone()), logits(net, x, sizes))[1]
-    )
-    stored = buffer.labels[: buffer.n_stored]
-    candidates = [
-        torch.cat(
-            [buffer.images[: buffer.n_stored][stored == c], tasks[-1].images[:20][tasks[-1].host_labels[:20] == c]]
-        )
-        for c in tasks[-1].classes
-    ]
+    follow = lambda net, x, sizes: (passes.append(x.clone()), logits(net, x, sizes))[1]  # noqa: E731
+    monkeypatch.setattr(TrainingModeNetwork, "logits", follow)
+    images = torch.cat([buffer.images[: buffer.n_stored], tasks[-1].images[:20]])
+    labels = np.concatenate([buffer.labels[: buffer.n_stored], tasks[-1].host_labels[:20]])
+    candidates = sorted((images[labels == c] for c in tasks[-1].classes), key=len)  # the smaller class first
     published = build_scorer(ucl.Config(score="BI", precision="float32", **PUBLISHED_CODE)).passes
     published.generator.manual_seed(int(np.random.default_rng(7).integers(2**62)))
-    published.logits(
-        copy.deepcopy(model), torch.cat(sorted(candidates, key=len)), sizes=sorted(map(len, candidates))
-    )  # the smaller class first
+    published.logits(copy.deepcopy(model), torch.cat(candidates), sizes=[*map(len, candidates)])
     expected = passes[:]
     probe, draw = copy.deepcopy(model), np.random.default_rng(7)
     readings.displace(probe, tasks[-1], buffer, draw, torch.float32)
@@ -341,9 +332,8 @@ def test_a_reading_that_is_not_possible_after_each_task_is_left_out(uncertain, m
     monkeypatch.setattr(ReservoirBuffer, "update", late)
     config = uncertain.replace(population="reservoir", readings=True, dropout=0)
     record = ucl.run(config, device="cpu", progress=False)
-    assert record.memory["label"] and record.readings.keys() == {
-        name for name, row in STATISTICS.items() if not row.needs_memory
-    }
+    possible = {name for name, row in STATISTICS.items() if not row.needs_memory}
+    assert record.memory["label"] and record.readings.keys() == possible
     assert ucl.Record.from_json(record.to_json()).results == record.results
 
 

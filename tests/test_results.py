@@ -88,10 +88,9 @@ def test_the_committed_files_are_those_of_the_records(tmp_path, monkeypatch):
 
 
 def test_a_mean_and_the_detectable_difference_are_those_of_numpy_and_scipy():
-    row = one_row(
-        full()["means"], dataset="bloodcell", memory_size=40, method="RC bottom", setting="everything rescored"
-    )
-    rc, er = runs("RC bottom", "bloodcell", 40), runs("ER", "bloodcell", 40)
+    stream = dict(dataset="bloodcell", memory_size=40)
+    row = one_row(full()["means"], method="RC bottom", setting="everything rescored", **stream)
+    rc, er = runs("RC bottom", **stream), runs("ER", **stream)
     assert row["n"] == len(rc) >= 5 and row["exploratory"] == (rc.index < 5).sum()
     gaps = (rc - er).dropna()
     for metric in "AF":
@@ -213,10 +212,9 @@ def test_a_comparison_is_of_its_reading_and_seeds():
 
 def test_only_runs_of_the_requested_arithmetic_are_compared():
     """A machine without bfloat16 measures in float32 by default; such runs are not compared with float32."""
-    records = [
-        dataclasses.replace(r, environment=r.environment | {"scoring_precision": "float32"})
-        for r in changed_by([0.1, 0.2], [0, 1], score="BI")
-    ]
+    records = changed_by([0.1, 0.2], [0, 1], score="BI")
+    for record in records:
+        record.environment["scoring_precision"] = "float32"
     asked = Config(score="BI", precision="float32")
     as_asked = [dataclasses.replace(r, config=r.config.replace(precision="float32")) for r in records[1::2]]
     both = frame(*records, *as_asked)

@@ -72,11 +72,8 @@ def images_tested(stream, split=TEST):
 
 def labels_learnt(stream):
     """The label of each training index in the tasks, including the incomplete last batch."""
-    return {
-        index: label
-        for task in stream
-        for index, label in zip(indices_in(task.images, TRAIN), task.labels.tolist(), strict=True)
-    }
+    samples = (zip(indices_in(task.images, TRAIN), task.labels.tolist(), strict=True) for task in stream)
+    return dict(itertools.chain(*samples))
 
 
 sizes_of_classes = st.lists(st.integers(21, 90), min_size=4, max_size=4)
@@ -193,10 +190,8 @@ def test_long_tailed_counts_are_the_formula_rounded_down_and_at_least_one(n_max,
 def test_the_tail_follows_the_class_order_and_a_smaller_class_keeps_all_it_has(class_order, seed):
     sizes = [500, 500, 500, 500, 300, 40]
     data = dataset(sizes, [100] * 6, validation_sizes=[1] * 6)
-    whole, thinned = (
-        stream_of(data, n_tasks=3, class_order=class_order, imbalance=0.1, seed=seed, long_tailed_test=thin)
-        for thin in (False, True)
-    )
+    how = dict(n_tasks=3, class_order=class_order, imbalance=0.1, seed=seed)
+    whole, thinned = (stream_of(data, long_tailed_test=thin, **how) for thin in (False, True))
     assert long_tailed_counts(500, 6, 0.1) == [500, 315, 199, 125, 79, 50]
     tail = dict(zip(whole.class_order, long_tailed_counts(500, 6, 0.1), strict=True))
     n_of = np.bincount(list(labels_learnt(whole).values()))
@@ -330,10 +325,8 @@ def test_a_long_tail_that_small_classes_prevent_is_reported(caplog, order, repor
 
 
 def test_joint_training_mixes_the_images_of_all_tasks_and_nothing_else():
-    images = dataset([30, 25, 20, 35])
-    plain, joint = (
-        stream_of(images, validation=0, batch_size=5, seed=3, method=method) for method in ("finetune", "joint")
-    )
+    images, how = dataset([30, 25, 20, 35]), dict(validation=0, batch_size=5, seed=3)
+    plain, joint = (stream_of(images, method=method, **how) for method in ("finetune", "joint"))
     positions = [[p for task in stream for p in task.positions.tolist()] for stream in (plain, joint)]
     assert sorted(positions[0]) == sorted(positions[1]) == list(range(110))
     for task, mixed in zip(plain, joint, strict=True):

@@ -45,11 +45,8 @@ def test_only_the_newest_version_of_the_images_counts_also_by_another_path():
 
 
 def test_mixed_arithmetics_are_named_where_scores_are_computed_in_them():
-    names = "float32", "bfloat16"
-    both = [BI, BI.replace(population="reservoir")]
-    records = frame(
-        *(two_tasks(c.replace(seed=s), scoring_precision=name) for c in both for s, name in enumerate(names))
-    )
+    runs = [(c.replace(seed=s), s) for c in (BI, BI.replace(population="reservoir")) for s in range(2)]
+    records = frame(*(two_tasks(c, scoring_precision=("float32", "bfloat16")[s]) for c, s in runs))
     compared = tables.with_published(records, "bloodcell")
     measured = compared.query("n > 0")
     named = {"ER": "", "BI": "bfloat16 and float32"}
@@ -72,18 +69,14 @@ def test_a_cell_is_near_the_paper_within_the_sum_of_both_standard_deviations():
 def test_other_settings_have_rows_of_their_own_and_no_cell_of_the_paper_is_lost():
     ms = BI.replace(score="MS", refresh=2)
     other = [ms, BI.replace(refresh=2), BI.replace(**{**paper.PUBLISHED_CODE, "long_tailed_test": False})]
-    table = tables.in_all_settings(
-        frame(*THREE, *(two_tasks(config, kept=0.5) for config in other)), "bloodcell", range(3)
-    )
+    records = frame(*THREE, *(two_tasks(config, kept=0.5) for config in other))
+    table = tables.in_all_settings(records, "bloodcell", range(3))
     assert len(table.groupby(paper.CELL)) == 40 and len(table) == 44
     wide = tables.layout(table)["M=40"].map(lambda cell: cell[:5])
     assert list(dict.fromkeys(wide.index.get_level_values("method"))) == list(METHODS)
-    assert dict(wide["BI"].xs("A", level="metric")) == {
-        "": "51.67",
-        "refresh=2": "62.50",
-        "published settings": "62.50",
-    }
-    assert dict(wide["MS"].xs("A", level="metric")) == {"": "", "refresh=2": "62.50"}  # "" has the other memory size
+    bi, of_ms = (dict(wide[name].xs("A", level="metric")) for name in ("BI", "MS"))
+    assert bi == {"": "51.67", "refresh=2": "62.50", "published settings": "62.50"}
+    assert of_ms == {"": "", "refresh=2": "62.50"}  # "" has the other memory size
 
 
 @pytest.mark.parametrize(
@@ -133,10 +126,8 @@ def test_all_numbers_reach_the_readable_files_in_rows_of_one_width(grid, tmp_pat
     files = saved(table, tmp_path)
     md, tex = files[".md"].decode(), files[".tex"].decode().replace(r" $\pm$ ", " ± ")
     for text in (md, tex):
-        numbers = sorted(re.findall(r"(\d+\.\d\d) ± (\d+\.\d\d)(?! \(n)", text))
-        assert numbers == sorted(
-            (f"{m:.2f}", f"{s:.2f}") for m, s in zip(table["published_mean"], table["published_std"])
-        )
+        numbers, published = re.findall(r"(\d+\.\d\d) ± (\d+\.\d\d)(?! \(n)", text), ["published_mean", "published_std"]
+        assert sorted(numbers) == sorted((f"{mean:.2f}", f"{std:.2f}") for mean, std in table[published].to_numpy())
         assert text.count("(n=3, ") == (table["n"] == 3).sum()
     assert len({len(re.findall(r"(?<!\\)\|", row)) for row in md.splitlines() if row.startswith("|")}) == 1
     rows = [row for row in tex.partition(r"\midrule")[2].splitlines() if row.endswith(r"\\")]

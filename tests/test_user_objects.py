@@ -122,9 +122,8 @@ def test_reading_a_config_or_records_imports_nothing(working):
 
 def test_the_hash_covers_the_modules_that_a_module_imports_and_nothing_else(working):
     resolve("mine:spread")
-    assert set(user_objects.source_files("mine")) == {
-        *("mine", "helper", "late", "package_of_mine.nested", "package_of_mine.deeper")
-    }
+    files = {"mine", "helper", "late", "package_of_mine.nested", "package_of_mine.deeper"}
+    assert set(user_objects.source_files("mine")) == files
     assert user_objects.source_hash(["torch:relu", "ucl.scorers:uniform", "nowhere.at.all:score"]) == ""
 
 
@@ -187,9 +186,8 @@ def test_an_object_without_a_file_is_refused(monkeypatch):
         resolve("__main__:score")
 
 
-LITERALS = st.one_of(
-    st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.text(), st.booleans(), st.none()
-)
+NUMBERS = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+LITERALS = NUMBERS | st.text() | st.booleans() | st.none()
 
 
 @given(st.dictionaries(st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True), LITERALS, max_size=4))

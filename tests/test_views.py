@@ -32,11 +32,8 @@ def view(name, result):
 
 def torchvision_views(images, parameters, fill):
     """The 12 views by torchvision's functions, one image and one view at a time."""
-    by_image = [
-        torch.stack([view(image) for view in naive.views_as_drawn(parameters, i, images.shape[-1], fill)])
-        for i, image in enumerate(images)
-    ]
-    return torch.stack(by_image, 1)
+    of_each = [naive.views_as_drawn(parameters, i, images.shape[-1], fill) for i in range(len(images))]
+    return torch.stack([torch.stack([view(image) for view in own]) for image, own in zip(images, of_each)], 1)
 
 
 def on_a_tie(parameters, size):
@@ -92,11 +89,9 @@ def draws(n, size):
 def torchvision_draws(n, size):
     """The same scalars by torchvision's draws; numpy draws the cutouts and coins, which torchvision does not draw."""
     rng, blank = np.random.default_rng(0), torch.zeros(1, size, size)
-    drawn = []
+    drawn, affine = [], ((-20, 20), (0.1, 0.3), (0.5, 0.75), None, [size, size])
     for _ in range(n):
-        angle, shift, scale, _ = transforms.RandomAffine.get_params(
-            (-20, 20), (0.1, 0.3), (0.5, 0.75), None, [size, size]
-        )
+        angle, shift, scale, _ = transforms.RandomAffine.get_params(*affine)
         _, corners = transforms.RandomPerspective.get_params(size, size, 0.5)
         top, left, height, width = transforms.RandomResizedCrop.get_params(blank, [0.8, 1.0], [0.9, 1.1])
         drawn.append(
