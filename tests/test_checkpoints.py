@@ -287,14 +287,6 @@ class Rolls(Smoothed):
         self.augment = lambda images: images.roll(1, -1)
 
 
-class Notes(ExperienceReplay):
-    """It has no attribute of its own, but sets one on the memory."""
-
-    def update(self, model, batch, buffer):
-        super().update(model, batch, buffer)
-        buffer.n_updates = getattr(buffer, "n_updates", 0) + 1
-
-
 class Turns(ExperienceReplay):
     """It replaces the selection of the memory."""
 
@@ -334,7 +326,6 @@ HIDDEN = {
     "saved, but not loaded": (dict(population=f"{__name__}:HalfSaved"), "HalfSaved.count"),
     "array": (dict(population=f"{__name__}:Array"), "state_dict"),
     "attribute of a method": (dict(method=f"{__name__}:Rolls"), "Rolls.augment"),
-    "attribute of the package's memory": (dict(method=f"{__name__}:Notes"), "ReservoirBuffer.n_updates"),
     "selection of the package's memory": (
         dict(method=f"{__name__}:Turns", population="uncertainty", score="EN"),
         "UncertaintyBuffer.selection",

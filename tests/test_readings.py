@@ -3,12 +3,12 @@
 import copy
 import dataclasses
 import functools
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from conftest import learn, needs_bfloat16, parts, unchanged
+from own_objects import Smoothed
 from torch import nn
 from torch.nn.utils.parametrizations import spectral_norm
 
@@ -265,37 +265,14 @@ def test_without_an_image_of_the_tasks_classes_nothing_is_displaced(trained):
     assert shift(statistics_of(probe), statistics_of(model)) == 0
 
 
-SCANNING = """
-import torch
-from own_objects import Fifo, Smoothed
-
-class Scanning(Fifo):
-    def __init__(self, size, image_shape, device, seed, scans):
-        super().__init__(size, image_shape, device, seed)
-        self.scans = scans
-
-    def update(self, model, batch):
-        with torch.no_grad():
-            for _ in range(self.scans):
-                model(255 - batch.images)
-        super().update(model, batch)
-
 class ByLogits(Smoothed):
     def update(self, model, batch, buffer):
         self.descend(model, model.logits(model.normalize(batch.images)).logsumexp(1).mean())
-"""
 
 
-def test_the_statistics_of_training_leave_out_the_passes_of_a_users_policy(uncertain, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path("scanning.py").write_text(SCANNING)
-    config = uncertain.replace(dropout=0.0, lr=0.02)
-    plain = run(config.replace(population="scanning:Scanning(scans=0)"))
-    scanned = run(config.replace(population="scanning:Scanning(scans=2)", readings=True))
-    assert same(scanned.readings["training"], plain) and not same(scanned, plain)
-    # It calls no function that is followed.
-    by_logits = run(config.replace(method="scanning:ByLogits", population="reservoir", readings=True))
-    assert same(by_logits.readings["training"], by_logits)
+def test_where_no_pass_is_followed_the_statistics_of_training_are_those_of_the_network(uncertain):
+    config = uncertain.replace(dropout=0.0, method=f"{__name__}:ByLogits", population="reservoir", readings=True)
+    assert same(run(config).readings["training"], run(config))
 
 
 def test_scoring_mode_moves_what_the_test_reads_and_nothing_else(uncertain):
