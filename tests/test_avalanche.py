@@ -69,10 +69,8 @@ def online(stream):
 def experience(images, labels, **options):
     """An experience of these images, all with task label 7."""
     names = [("targets", labels.tolist(), False), ("targets_task_labels", [7] * len(labels), True)]
-    attributes = [DataAttribute(values, name, use_in_getitem=used) for name, values, used in names]
-    return SimpleNamespace(
-        dataset=make_avalanche_dataset(TensorDataset(images, labels), data_attributes=attributes, **options)
-    )
+    options["data_attributes"] = [DataAttribute(values, name, use_in_getitem=used) for name, values, used in names]
+    return SimpleNamespace(dataset=make_avalanche_dataset(TensorDataset(images, labels), **options))
 
 
 def in_unit(n, size=28, seed=0):
@@ -156,14 +154,9 @@ def test_replayed_samples_have_their_labels_task_labels_and_training_transformat
 @pytest.mark.parametrize("model", ["ours", "with dropout", "with BatchNorm"])
 def test_scoring_leaves_the_strategys_model_and_the_global_draws_as_they_were(base, model):
     config = base.replace(score="MC" if model == "with dropout" else "BI")
-    networks = {
-        "ours": lambda: parts(config).model,
-        "with dropout": lambda: SimpleMLP(4, 28 * 28),
-        "with BatchNorm": lambda: nn.Sequential(
-            nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(2704, 4)
-        ),
-    }
-    network = networks[model]().train()
+    layers = nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(2704, 4)
+    own = SimpleMLP(4, 28 * 28) if model == "with dropout" else nn.Sequential(*layers)
+    network = (parts(config).model if model == "ours" else own).train()
     storage, (images, labels) = StoragePolicy(config), in_unit(20)
     with unchanged(network):
         for part in (slice(0, 10), slice(10, 20)):

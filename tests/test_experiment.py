@@ -166,23 +166,25 @@ def test_what_finetuning_forgets_replay_keeps(base, monkeypatch):
 # --- runs are repeatable, and one seed means the same for all methods ---
 
 
+IN_A_PROCESS = f"""
+import json, sys, torch, ucl
+from functools import partial
+from ucl.models import slim_resnet
+slim_resnet._STAGES = {TWO_STAGES}
+torch.set_num_threads(1)
+for line in sys.stdin:
+    config = ucl.Config.from_json(json.loads(line))
+    print(json.dumps(ucl.run(config, device="cpu", progress=False).results))
+    slim_resnet.MODELS["slim_resnet18"] = partial(slim_resnet.SlimResNet18, width=8)
+print(json.dumps([name for name in ("torch._dynamo", "torchvision") if name in sys.modules]))
+"""
+
+
 def test_in_another_process_a_run_repeats_bit_for_bit_and_loads_no_compiler(small):
     """The first run with a network of full width, which is slow, and two with narrow ones."""
     configs = [small.replace(score="BI"), small.replace(method="agem"), small.replace(score="MC")]
-    script = (
-        "import json, sys, torch, ucl\n"
-        "from functools import partial\n"
-        "from ucl.models import slim_resnet\n"
-        f"slim_resnet._STAGES = {TWO_STAGES}\n"
-        "torch.set_num_threads(1)\n"
-        "for line in sys.stdin:\n"
-        "    config = ucl.Config.from_json(json.loads(line))\n"
-        "    print(json.dumps(ucl.run(config, device='cpu', progress=False).results))\n"
-        "    slim_resnet.MODELS['slim_resnet18'] = partial(slim_resnet.SlimResNet18, width=8)\n"
-        "print(json.dumps([name for name in ('torch._dynamo', 'torchvision') if name in sys.modules]))\n"
-    )
     lines = "".join(json.dumps(config.to_json()) + "\n" for config in configs)
-    output = python("-c", script, environment={"PYTHONHASHSEED": "77"}, input=lines)
+    output = python("-c", IN_A_PROCESS, environment={"PYTHONHASHSEED": "77"}, input=lines)
     *results, slow_to_load = map(json.loads, output.splitlines())
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(MODELS, "slim_resnet18", SlimResNet18)
@@ -197,7 +199,6 @@ def test_methods_at_one_seed_differ_in_the_method_alone(base):
     # Nothing is replayed in the first task, so all methods learn the same network, bit for bit.
     first_rows = {np.nan_to_num(r.class_recall[0], nan=-1).tobytes() for r in records.values()}
     assert len(first_rows) == 1
-    # In the second task they differ.
     assert len({r.class_recall[1].tobytes() for r in records.values()}) > 1
     memories = {label: r.memory for label, r in records.items() if r.memory}
     # A-GEM and ER fill their memories with the same draws, but their final networks score the samples differently.

@@ -166,9 +166,7 @@ ON_REQUEST = [(fields, asked, bool(asked)) for fields in OWN for asked in (None,
 
 
 @pytest.mark.parametrize(("fields", "asked", "in_use"), [({}, None, True), *ON_REQUEST, (HOOKED, None, False)], ids=str)
-def test_a_record_tells_whether_graphs_were_in_use_and_has_the_results_of_one_without(
-    tiny, tapes, monkeypatch, fields, asked, in_use
-):
+def test_a_record_tells_of_graphs_and_has_the_results_of_a_run_without(tiny, tapes, monkeypatch, fields, asked, in_use):
     """A user's method and network use them on request only, and a network with hooks never: a graph calls no hook."""
     monkeypatch.setattr("ucl.evaluation.readings.BATCHES", 3)
     config = tiny.replace(batch_size=3, **fields)

@@ -68,10 +68,10 @@ def test_a_difference_of_readings_has_the_paired_t_interval_of_the_planned_seeds
     draw = np.random.default_rng(0)
     base = Config(dataset="bloodcell", memory_size=40, readings=True, **ER)
     moved = dict(zip(range(10, 20), draw.normal(-0.1, 0.05, 10), strict=True))
-    records = [
-        record_with(base.replace(seed=seed), readings={"training": (0.5, 0.4), "displaced": (0.5, 0.4 + change)})
-        for seed, change in {**moved, 0: 0.3, 20: 0.3}.items()  # Seeds 0 and 20 are not in the plan.
-    ]
+    records = []
+    for seed, change in {**moved, 0: 0.3, 20: 0.3}.items():  # Seeds 0 and 20 are not in the plan.
+        readings = {"training": (0.5, 0.4), "displaced": (0.5, 0.4 + change)}
+        records.append(record_with(base.replace(seed=seed), readings=readings))
     table = judged(frame(*records))
     expected = stats.ttest_1samp([100 * change for change in moved.values()], 0).confidence_interval(0.95)
     for row in overall(table, hypothesis="H1", memory="ER"), table[table["dataset"] == "bloodcell"].iloc[0]:

@@ -112,12 +112,11 @@ def test_a_missing_accuracy_is_not_averaged_over(metric, place):
 NO_STREAMS = [[], [0.5], [[]], [[NAN, NAN], [0.5, 0.5]], [[NAN, 0.5], [0.5, 0.5]], [[0.5, 0.5], [0.5, NAN], [0.5, 0.5]]]
 NO_STREAMS.append([[0.5, NAN], [0.5, NAN]])
 NOT_SQUARE = [np.zeros(shape) for shape in ((0, 0), (3,), (2, 3), (1, 2, 2))]
-ALONG_THE_STREAM = [metrics.average_anytime_accuracy, metrics.worst_case_accuracy]
+REFUSED = [*itertools.product(METRICS, NOT_SQUARE)]
+REFUSED += itertools.product([metrics.average_anytime_accuracy, metrics.worst_case_accuracy], NO_STREAMS)
 
 
-@pytest.mark.parametrize(
-    ("metric", "a"), [*itertools.product(METRICS, NOT_SQUARE), *itertools.product(ALONG_THE_STREAM, NO_STREAMS)]
-)
+@pytest.mark.parametrize(("metric", "a"), REFUSED)
 def test_accuracies_that_are_no_square_matrix_or_do_not_follow_a_stream_are_refused(metric, a):
     with pytest.raises(ValueError):
         metric(a)

@@ -27,12 +27,13 @@ from ucl.studies.observe import observe, scores_of
 pytestmark = pytest.mark.usefixtures("small_networks")
 
 BASE = ucl.Config(dataset="digits", n_tasks=2, imbalance=0.1, memory_size=10, validation=0.5)
-CONFIGS = [BASE.replace(population="reservoir"), BASE.replace(score="EN", selection="bottom", refresh=2)]
+FIELDS = [dict(population="reservoir"), dict(score="EN", refresh=2)]
 
 
 @pytest.fixture(scope="module")
 def runs(small_networks):
-    return {config.label: observe(config, device="cpu", progress=False).moments for config in CONFIGS}
+    configs = [BASE.replace(**fields) for fields in FIELDS]
+    return {config.label: observe(config, device="cpu", progress=False).moments for config in configs}
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +41,7 @@ def data():
     return ucl.datasets.load("digits")
 
 
-@pytest.mark.parametrize("fields", [dict(population="reservoir"), dict(score="EN", refresh=2)])
+@pytest.mark.parametrize("fields", FIELDS)
 def test_a_watched_memory_is_the_runs(fields, monkeypatch):
     config, replayed = BASE.replace(**fields), []
     record = ucl.run(config, device="cpu", progress=False)
@@ -120,8 +121,7 @@ def test_the_picture_has_the_images_in_the_order_and_colours_of_their_values(run
     assert names == [data.classes[c] for c in labels(runs)]
     middles, side = figure.axes[0].get_yticks(), data.image_size
     at_end = pd.concat(runs, names=["run"]).query("batch == @last")
-    columns = at_end.groupby(["run", "label"]).size().max()
-    columns = max(5, columns)  # images in a line
+    columns = max(5, at_end.groupby(["run", "label"]).size().max())  # images in a line
     assert columns <= 7
     for ax, table in zip(figure.axes, runs.values(), strict=False):
         picture = np.asarray(ax.images[0].get_array())

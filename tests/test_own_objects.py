@@ -58,26 +58,13 @@ def test_the_command_runs_each_and_tables_and_pictures_show_each_by_its_name(run
     assert {record.version.source for record in records["record"]} == {source} != {""}
 
 
-def test_user_code_that_draws_from_any_global_generator_repeats(here):
-    Path("drawn.py").write_text(
-        "import random\nimport numpy as np\n"
-        "def chance(logits_PNC):\n"
-        "    return logits_PNC[0, :, 0] * 0 + np.random.rand() + logits_PNC.new_tensor(\n"
-        "        [random.random() for _ in logits_PNC[0]])\n"
-    )
-    config = Config(**{**BASE, "score": "drawn:chance"})
-    first = ucl.run(config, device="cpu", progress=False)
-    random.seed(3)
-    np.random.seed(3)
-    assert ucl.run(config, device="cpu", progress=False).results == first.results
-
-
 # What a run leaves to the next one, and what its parts leave to one another
 
 ONCE = """
-import functools, torch, ucl
+import functools, random, torch, ucl
+import numpy as np
 from torch import nn
-from mine import F, Growing, Grouped, Method, batch_normed
+from mine import F, Fifo, Growing, Grouped, Method, batch_normed
 
 cached = functools.cache(batch_normed)
 body, pool = nn.Conv2d(1, 8, 3, 2, 1), nn.AdaptiveAvgPool2d(4)
@@ -89,6 +76,10 @@ def on_a_body(n_classes, *shape):
 def pooled(n_classes, channels, size):
     return nn.Sequential(nn.Conv2d(channels, 8, 3, 2, 1), pool, nn.Flatten(), nn.Linear(128, n_classes))
 
+def chance(logits_PNC):
+    drawn = [random.random() for _ in logits_PNC[0]]
+    return logits_PNC[0, :, 0] * 0 + np.random.rand() + logits_PNC.new_tensor(drawn)
+
 class Sick(Grouped):
     steps = 0
     def forward(self, x):
@@ -96,6 +87,8 @@ class Sick(Grouped):
         logits = super().forward(x)
         return logits if self.training or self.steps < 4 else logits.index_fill(0, torch.tensor([0]), torch.nan)
 
+class Empty(Fifo):
+    def update(self, model, batch): pass
 class Copies(Method):
     def update(self, model, batch, buffer):
         images, labels = (values.clone() for values in self.with_replay(batch, buffer))
@@ -130,6 +123,14 @@ def test_a_network_that_an_earlier_run_may_have_trained_is_refused(measured, nam
 def test_what_else_outlives_a_run_does_not_change_the_next_one(measured, fields):
     assert measured(**fields).results == measured(**fields).results
     assert torch.get_default_dtype() == torch.float32  # The module set another one.
+
+
+def test_user_code_that_draws_from_any_global_generator_repeats(measured):
+    fields = dict(population="uncertainty", score="once:chance")
+    first = measured(**fields)
+    random.seed(3)
+    np.random.seed(3)
+    assert measured(**fields).results == first.results
 
 
 @pytest.mark.parametrize("fields", [{}, dict(method="derpp"), dict(population="rainbow")])
@@ -311,10 +312,6 @@ def test_a_score_that_the_default_memory_of_a_method_does_not_use_is_warned_of(h
     assert ["mine:surprise" in str(warning.message) for warning in caught] == [True] * is_warned_of
 
 
-def test_a_memory_that_stays_empty_is_warned_of(here):
-    Path("wrong.py").write_text(
-        "from mine import Fifo\nclass Empty(Fifo):\n    def update(self, model, batch):\n        pass\n"
-    )
+def test_a_memory_that_stays_empty_is_warned_of(measured):
     with pytest.warns(UserWarning, match="empty"):
-        record = ucl.run(Config(**{**BASE, "population": "wrong:Empty", "batch_size": 8}), device="cpu", progress=False)
-    assert record.memory == {}
+        assert measured(population="once:Empty", batch_size=8).memory == {}

@@ -47,21 +47,15 @@ def with_predictions(folder, n_tasks, per_task, names, seed=0):
 LONG = ["immature granulocytes (myelocytes)", "immature granulocytes (band cells)", *map(str, range(6))]
 
 
-@pytest.mark.parametrize(
-    ("n_tasks", "per_task", "names", "shown"),
-    [
-        (4, 2, LONG, {"67", "33"}),
-        (1, 6, LONG[:6], {"67", "33"}),
-        (8, 4, LONG * 4, set()),
-    ],
-)
-def test_a_confusion_has_numbers_and_names_that_can_be_read(tmp_path, n_tasks, per_task, names, shown):
+@pytest.mark.parametrize(("n_tasks", "per_task"), [(4, 2), (1, 6), (8, 4)])
+def test_a_confusion_has_numbers_and_names_that_can_be_read(tmp_path, n_tasks, per_task):
+    n_classes, names = n_tasks * per_task, (LONG * 4)[: n_tasks * per_task]
     figure = ucl.plot([with_predictions(tmp_path, n_tasks, per_task, names, seed) for seed in range(2)], "confusion")
     assert_readable(figure)
     assert min(text.get_fontsize() for text in figure.findobj(Text) if text.get_text()) >= 7
-    large = figure.axes[-2]
+    large, shown = figure.axes[-2], {"67", "33"} if n_classes <= 30 else set()
     assert {text.get_text() for text in large.texts} - {""} == shown and "n = 2" in large.get_title()
-    assert len(large.get_yticklabels()) == (n_tasks * per_task if n_tasks * per_task <= 30 else 0)
+    assert len(large.get_yticklabels()) == (n_classes if n_classes <= 30 else 0)
     assert len(figure.axes) == 2 + min(n_tasks - 1, 5) and figure.get_figwidth() == 5.5
 
 

@@ -419,11 +419,8 @@ AVERAGING += [plots.score_distributions, plots.paper.task_accuracy]
 @pytest.mark.parametrize("draw", AVERAGING, ids=lambda f: f.__name__)
 def test_no_mean_is_taken_over_runs_that_differ_in_more_than_the_seed(draw):
     *records, er = records_of(["BI bottom", "mine:score top", "ER"])
-    for change in (
-        {"config": er.config.replace(lr=0.2)},
-        {"data": er.data | {"fingerprint": "bb"}},
-        {"environment": er.environment | {"source": "bb"}, "config": records[1].config.replace(seed=1)},
-    ):
+    other_source = {"environment": er.environment | {"source": "bb"}, "config": records[1].config.replace(seed=1)}
+    for change in {"config": er.config.replace(lr=0.2)}, {"data": er.data | {"fingerprint": "bb"}}, other_source:
         with pytest.raises(InputError):
             draw([*records, replace(er, **change)])
     newest = replace(er, data=er.data | {"fingerprint": "zz"}, date="2026-01-01")

@@ -42,20 +42,11 @@ def done(tmp_path_factory):
         "print('doubled:', 2 * number)",
         "import os\nprint('threads:', os.environ['OMP_NUM_THREADS'], 'folder:', os.path.basename(os.getcwd()))",
     )
-    bad = notebook(
-        folder / "bad.ipynb",
-        "number = 1\nlr = 0.1\noutput = None",
-        "print('so far')",
-        "raise ValueError(f'no {number}')",
-    )
-    before = torch.get_num_threads()
-    torch.set_num_threads(6)
-    try:
-        return reproduce(
-            [good, bad], {"number": 21, "lr": 1e-05, "output": "mine"}, folder / "pages", jobs=2
-        ), folder / "pages"
-    finally:
-        torch.set_num_threads(before)
+    parameters, failure = "number = 1\nlr = 0.1\noutput = None", "raise ValueError(f'no {number}')"
+    bad, pages = notebook(folder / "bad.ipynb", parameters, "print('so far')", failure), folder / "pages"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "get_num_threads", lambda: 6)
+        return reproduce([good, bad], {"number": 21, "lr": 1e-05, "output": "mine"}, pages, jobs=2), pages
 
 
 def test_each_notebook_has_its_outcome_in_order(done):

@@ -277,10 +277,8 @@ def test_both_runs_of_a_pair_are_on_one_stream_and_one_version_of_its_images():
     assert len(estimates(frame(*records), [one])) == len(reductions(frame(*records))) == 2
     again = [dataclasses.replace(r, date="2025-04-01") for r in records]  # A run that was measured twice counts once.
     assert len(reductions(frame(*records, *again))) == 2
-    for changed in (
-        [dataclasses.replace(r, data=r.data | {"fingerprint": "other"}) for r in bi],
-        [dataclasses.replace(r, config=r.config.replace(n_tasks=2)) for r in bi],
-    ):
+    others = [dataclasses.replace(r, data=r.data | {"fingerprint": "other"}) for r in bi]
+    for changed in (others, [dataclasses.replace(r, config=r.config.replace(n_tasks=2)) for r in bi]):
         assert estimates(frame(*er, *changed), [one]).empty and reductions(frame(*er, *changed)).empty
 
 

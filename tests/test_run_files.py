@@ -15,6 +15,7 @@ from ucl import InputError, RecordStore
 from ucl.checkpoints import Checkpoint
 from ucl.evaluation import Evaluation
 from ucl.evaluation.accuracy import predictions
+from ucl.methods import ExperienceReplay
 from ucl.records.predictions import confusion
 
 pytestmark = pytest.mark.usefixtures("small_networks")
@@ -35,11 +36,10 @@ def stream_of(record):
     return parts(record.config).stream
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [{"test_batchnorm": "memory", "class_order": "size"}, {"model": "own_objects:Grouped"}, {"dropout": 0.3}],
-    ids=lambda fields: ", ".join(fields),
-)
+CHANGED = [{"test_batchnorm": "memory", "class_order": "size"}, {"model": "own_objects:Grouped"}, {"dropout": 0.3}]
+
+
+@pytest.mark.parametrize("fields", CHANGED, ids=", ".join)
 def test_a_loaded_network_has_the_accuracies_of_the_record_after_each_task(tiny, tmp_path, fields):
     record = ucl.run(tiny.replace(batch_size=3, **fields), device="cpu", weights=tmp_path)
     stream, state = stream_of(record), torch.get_rng_state()
@@ -148,24 +148,18 @@ def test_a_network_whose_source_has_changed_is_loaded_with_a_warning(here):
         ucl.models.load(record)
 
 
-OTHER_HEAD = """
-from torch import nn
-from ucl.methods import ExperienceReplay
-
-class Head(nn.Linear):
+class Head(torch.nn.Linear):
     pass
+
 
 class Replacing(ExperienceReplay):
     def __init__(self, model, *arguments, **named):
         super().__init__(model, *arguments, **named)
         model.linear = Head(model.linear.in_features, model.linear.out_features)
-"""
 
 
-def test_a_network_of_which_a_method_has_replaced_a_layer_is_not_loaded_without_it(here):
-    Path("mine.py").write_text(OTHER_HEAD)
-    config = ucl.Config(dataset="tiny.npz", n_tasks=2, memory_size=8, population="reservoir", method="mine:Replacing")
-    record = ucl.run(config, device="cpu", weights="networks")
+def test_a_network_of_which_a_method_has_replaced_a_layer_is_not_loaded_without_it(tiny, tmp_path):
+    record = ucl.run(tiny.replace(method=f"{__name__}:Replacing"), device="cpu", weights=tmp_path)
     with refused("weights"):
         ucl.models.load(record)
 

@@ -133,9 +133,7 @@ def test_only_runs_without_a_record_are_measured(tiny, tmp_path):
     assert set((tmp_path / "runs").iterdir()) == {RecordStore(tmp_path / "runs").path(config) for config in configs}
 
 
-def test_processes_give_what_one_process_gives_and_share_its_threads_and_one_that_ends_is_a_failed_run(
-    tiny, tmp_path, undisturbed, set_threads
-):
+def test_processes_give_what_one_gives_and_one_that_ends_is_a_failed_run(tiny, tmp_path, undisturbed, set_threads):
     set_threads(2)
     bad = [*scored(tiny, "kills_its_process"), *scored(tiny, "leaves")]
     good = [*scored(tiny, seeds=[0]), *scored(tiny, "prints", seeds=[1])]

@@ -237,11 +237,9 @@ def test_a_score_that_cannot_be_used_is_refused_in_one_line(working, path, cli):
 
 
 def test_an_error_is_attributed_to_the_innermost_object(working):
-    with (
-        pytest.raises(InputError) as refusal,
-        user_objects.attribute_errors_to("method", "outer:x"),
-        user_objects.attribute_errors_to("model", "mine:reshapes", "logits"),
-    ):
+    outer = user_objects.attribute_errors_to("method", "outer:x")
+    inner = user_objects.attribute_errors_to("model", "mine:reshapes", "logits")
+    with pytest.raises(InputError) as refusal, outer, inner:
         resolve("mine:reshapes")(torch.zeros(2, 3, 4))
     assert (refusal.value.name, refusal.value.value) == ("model", "mine:reshapes")
     assert "(mine.py, line 26) for logits" in refusal.value.reason and refusal.value.__cause__ is not None
