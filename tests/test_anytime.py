@@ -49,9 +49,7 @@ def test_tests_between_task_ends_change_nothing_else(base, variant):
     assert plain.anytime is None
 
 
-@pytest.mark.parametrize(
-    ("every", "batches"), [(1, range(1, 13)), (4, [4, 8, 12]), (5, [5, 10, 12]), (12, [12]), (99, [12])]
-)
+@pytest.mark.parametrize(("every", "batches"), [(1, range(1, 13)), (4, [4, 8, 12]), (5, [5, 10, 12]), (99, [12])])
 def test_tests_are_after_every_so_many_batches_and_at_the_end(base, every, batches):
     anytime = run(base.replace(population="reservoir", evaluate_every=every)).anytime
     assert anytime.batches.tolist() == list(batches)

@@ -94,9 +94,7 @@ def test_a_network_that_failed_is_left_out_and_named():
     assert shown(records, NO_TIMES).loc[["CBR", "OCS"], "left out"].tolist() == ["", "1 diverged"]
 
 
-@pytest.mark.parametrize(
-    ("ms", "updates"), [(15, 1), (39.99, 1), (40, 2), (79, 2), (80, 4), (159.9, 4), (160, 8), (2000, 8)]
-)
+@pytest.mark.parametrize(("ms", "updates"), [(15, 1), (39.99, 1), (40, 2), (79, 2), (80, 4), (159.9, 4), (160, 8)])
 def test_cbr_gets_the_most_updates_that_take_no_longer(ms, updates):
     of_cbr = {with_updates(n): 20 * n for n in (1, *UPDATES)}
     assert equal_seconds({"GSS": ms, **of_cbr}) == {"GSS": updates}

@@ -93,16 +93,11 @@ def test_a_field_of_the_stream_in_both_filters_differs_within_the_pairs():
     assert row["mean"] == pytest.approx(12.5) and row["n"] == 2
 
 
-@pytest.mark.parametrize(
-    ("records", "word"),
-    [
-        ([*of(BI, OURS), *of(ER, THEIRS, fingerprint="bb")], "images"),
-        ([*of(BI, OURS), *of(ER.replace(n_tasks=2), THEIRS)], "dataset"),
-        ([*of(BI, {0: 0.1}), *of(ER, {1: 0.1})], "seed"),
-    ],
-)
-def test_runs_of_other_streams_images_or_seeds_are_not_paired(records, word):
-    assert f"{word} is " in refusal_of(frame(*records), "score=BI", "label=ER")
+def test_runs_of_other_streams_images_or_seeds_are_not_paired():
+    others = {"images": of(ER, THEIRS, fingerprint="bb"), "dataset": of(ER.replace(n_tasks=2), THEIRS)}
+    others["seed"] = of(ER, {9: 0.1})
+    for word, runs in others.items():
+        assert f"{word} is " in refusal_of(frame(*of(BI, OURS), *runs), "score=BI", "label=ER")
 
 
 def test_two_versions_of_the_images_are_never_averaged():

@@ -199,14 +199,10 @@ def test_a_cutout_fills_with_mid_grey_by_default():
     assert torch.equal(views.apply(images, parameters, FILL), views.apply(images, parameters, torch.tensor(FILL)))
 
 
-@pytest.mark.parametrize(
-    "images",
-    [noise()[0], noise()[..., :20], noise(channels=2), noise().double(), (noise() * 255).byte()],
-    ids=["no batch", "not square", "2 channels", "float64", "uint8"],
-)
-def test_images_of_another_shape_or_type_are_refused(images):
-    with refused("images"):
-        views.perturb(images, torch.Generator())
+def test_images_of_another_shape_or_type_are_refused():
+    for images in (noise()[0], noise()[..., :20], noise(channels=2), noise().double(), (noise() * 255).byte()):
+        with refused("images"):
+            views.perturb(images, torch.Generator())
 
 
 def splitmix64(state):
