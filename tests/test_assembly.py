@@ -16,14 +16,12 @@ from ucl.streams.datasets import ImageDataset
 
 pytestmark = pytest.mark.usefixtures("small_networks")
 
-SIZES = (20, 40, 60, 30)
-
 
 @pytest.fixture(scope="module")
 def images():
     """Four classes of different sizes, with images of one channel."""
     squares, labels = bands(240)
-    indices = [np.flatnonzero(labels == c)[:size] for c, size in enumerate(SIZES)]
+    indices = [np.flatnonzero(labels == c)[:size] for c, size in enumerate((20, 40, 60, 30))]
     train, test = np.concatenate(indices), np.arange(40)
     arrays = [array for split in (train, test) for array in (squares[split][..., None], labels[split])]
     return ImageDataset("bands", tuple("abcd"), *arrays)

@@ -137,8 +137,8 @@ def test_every_image_of_the_clear_stream_is_in_the_other_one_once(kind):
 
 def test_the_limits_of_blur_are_the_clear_stream():
     data, blurry = dataset([60, 50, 70, 80]), dict(boundaries="blurry")
-    kinds = {}, dict(boundaries="gradual", blur=0), {**blurry, "blur": 0}, {**blurry, "disjoint": 1}
-    clear, *limits = (images_learnt(stream_of(data, seed=4, **kind)) for kind in kinds)
+    changes = {}, dict(boundaries="gradual", blur=0), {**blurry, "blur": 0}, {**blurry, "disjoint": 1}
+    clear, *limits = (images_learnt(stream_of(data, seed=4, **kind)) for kind in changes)
     assert limits == [clear] * 3
 
 

@@ -14,8 +14,6 @@ from ucl.studies.memory_autopsy import _halves, kept_traits, most_rescored, rank
 
 pytestmark = pytest.mark.usefixtures("small_networks")
 
-BASE = ucl.Config(dataset="digits", n_tasks=2, imbalance=0.1, memory_size=10, validation=0.5)
-
 
 def test_images_with_wrong_labels_are_hard_untypical_and_disagree(tmp_path):
     arrays, n = {}, 160
@@ -50,7 +48,8 @@ def test_ranks_are_within_the_class():
 
 
 def test_means_over_the_kept_images_give_classes_equal_weights():
-    config = BASE.replace(population="reservoir")
+    stream = dict(dataset="digits", n_tasks=2, imbalance=0.1, validation=0.5)
+    config = ucl.Config(memory_size=10, population="reservoir", **stream)
     record = ucl.run(config, device="cpu", progress=False)
     positions, labels = (np.array(record.memory[name]) for name in ("position", "label"))
     everything = np.arange(2000)

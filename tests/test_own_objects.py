@@ -269,11 +269,8 @@ def test_a_wrong_object_is_refused_in_one_line_that_names_it(run, field, name):
     ("fields", "reported"),
     [
         (dict(model="wrong:conv", score="mine:atypical"), "--model wrong:conv: its logits"),
-        (dict(score="MC"), "--score MC: needs a network with dropout, and mine:Grouped has no dropout layer; add one"),
-        (
-            dict(test_batchnorm="memory"),
-            "--test-batchnorm memory: mine:Grouped has no running statistics; give running",
-        ),
+        (dict(score="MC"), "--score MC: needs a network with dropout, and mine:Grouped has no dropout layer"),
+        (dict(test_batchnorm="memory"), "--test-batchnorm memory: mine:Grouped has no running statistics"),
         (dict(method="wrong:Mixed"), "ucl run: images "),
     ],
 )

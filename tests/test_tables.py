@@ -12,7 +12,6 @@ import ucl
 from ucl import paper, tables
 
 METHODS = ("ER", "CBR", "A-GEM", "LC", "MS", "RC", "EN", "RM", "MC", "BI")
-PUBLISHED = paper.published()
 NOTHING = frame()
 
 
@@ -87,7 +86,7 @@ def test_the_layout_is_the_papers_with_every_published_number(grid, shape, cells
     assert wide.shape == shape
     assert list(wide.index) == [(m, x) for m in METHODS for x in "AF"]
     assert sum(text != "" for text in wide.to_numpy().ravel()) == cells
-    numbers = PUBLISHED.query("table == @grid")
+    numbers = paper.published().query("table == @grid")
     for _, r in numbers.iterrows():
         memory = f"M={r.memory_size}"
         column = (r.dataset, memory) if grid == "table3" else (memory, r.selection or "random")
