@@ -73,9 +73,9 @@ def test_a_line_of_a_class_is_its_mean_fall_over_the_seeds_in_which_an_earlier_t
         replace(record_of("ER", seed, n_tasks=2), class_recall=recall, classes=[*"abc"], class_order=[*order])
         for seed, (recall, order) in enumerate([(learnt_last, (0, 2, 1)), (learnt_first, (2, 1, 0))])
     ]
-    for records, ends in ((runs, [(10, 90), (40, 70), (25, 70)]), (runs[:1], [(10, 90), (20, 80), (60, np.nan)])):
+    for records, ends in ((runs, [(10, 90), (40, 70), (25, 70)]), (runs[:1], [(10, 90), (20, 80)])):
         (lines,) = [c for c in ucl.plot(records, "classes").axes[0].collections if isinstance(c, LineCollection)]
-        np.testing.assert_allclose([segment[:, 0] for segment in lines.get_segments()], ends)
+        np.testing.assert_allclose([segment[:, 0] for segment in lines.get_segments() if len(segment)], ends)
 
 
 def test_differences_have_each_method_except_the_one_that_is_subtracted():
