@@ -67,7 +67,7 @@ def test_several_texts_hold_together_and_no_text_keeps_all_runs():
 @pytest.mark.parametrize(
     "text",
     [
-        *("seed", "", "seed <", "(seed", "label.foo()", "seed < 'many'", "1 < 2"),  # no condition
+        *("seed", "ER", "", "seed <", "(seed", "label.foo()", "seed < 'many'", "1 < 2"),  # no condition
         *("sed=1", "sed < 1", "seed < @limit", "A > 0.5"),  # Runs are not chosen by their results.
         *("score=EN", "seed < 2 and population == 'herding'"),  # no run has it
         ["seed=1"],

@@ -9,13 +9,14 @@ import pytest
 from conftest import refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_up import record_of
 from PIL import Image
 from torchvision.datasets import ImageFolder
 
 from ucl import Config
 from ucl.assembly import build_stream
 from ucl.streams import pixels
-from ucl.streams.datasets import check, load
+from ucl.streams.datasets import check, files_in_memory, load, read_images
 from ucl.streams.held_out import held_out_patients
 from ucl.streams.image_dataset import SPLITS, ImageDataset
 
@@ -86,9 +87,12 @@ def test_a_folder_without_test_images_holds_out_a_fifth_of_each_class(tmp_path, 
         (root / "ant" / left).parent.mkdir(parents=True, exist_ok=True)
         (root / "ant" / left).write_bytes(b"as operating systems leave")
     write(root / "__MACOSX", ant=1)
+    Image.new("L", (32, 32)).save(root / "in no class.png")
     data = load(str(tmp_path / "zoo"))
-    assert any("3 files" in message for message in caplog.messages)  # Python shows warnings without any set-up.
-    assert ["3 files" in remark for remark in check(str(tmp_path / "zoo"))["remarks"]] == [True]
+    assert any("4 files" in message for message in caplog.messages)  # Python shows warnings without any set-up.
+    assert [
+        "4 files" in remark and "in no class.png, ant/" in remark for remark in check(str(tmp_path / "zoo"))["remarks"]
+    ] == [True]
     assert (data.name, data.classes, data.image_size, data.channels) == ("zoo", ("ant", "bee", "cat"), 32, 3)
     assert np.bincount(data.train_labels).tolist() == [8, 1, 4]
     assert np.bincount(data.test_labels).tolist() == [2, 1, 1]
@@ -100,6 +104,34 @@ def test_a_folder_without_test_images_holds_out_a_fifth_of_each_class(tmp_path, 
     everything = {Image.open(file).tobytes() for file in root.glob("[a-z]*/[0-9]*.png")}
     assert everything == {image.tobytes() for image in [*data.train_images, *data.test_images]}
     assert load(str(tmp_path / "zoo")).fingerprint == data.fingerprint
+
+
+def test_the_files_in_a_memory_are_those_at_its_positions_until_the_images_change(tmp_path):
+    root = write(tmp_path / "zoo", ant=10, bee=5)
+    data, config = load(root), Config(dataset=str(root), memory_size=4)
+    record = record_of(config, [[1.0]], fingerprint=data.fingerprint, memory={"position": [9, 0, 3]})
+    assert files_in_memory(record) == [data.train_files[position] for position in (9, 0, 3)]
+    write(root, ant=1)
+    with refused("dataset"):
+        files_in_memory(record)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_new_images_are_read_as_those_of_the_folder(tmp_path, channels):
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        for number, image in enumerate(images(5, 40, 36, 3)[..., :channels].squeeze()):
+            Image.fromarray(image).save(tmp_path / name / f"{number}.png")
+    data, folder = load(tmp_path), str(tmp_path)
+    files = [f"{folder}/{file}" for file in data.train_files]
+    np.testing.assert_array_equal(read_images(files, 32, channels), data.train_images.transpose(0, 3, 1, 2))
+    if channels == 1:  # A network for colour images takes grey ones.
+        np.testing.assert_array_equal(read_images(files, 32), data.train_images.repeat(3, -1).transpose(0, 3, 1, 2))
+    else:
+        with refused("files"):
+            read_images(files, 32, channels=1)
+    with refused("files"):
+        read_images([*files, tmp_path / "absent.png"], 32, channels)
 
 
 def test_train_and_mask_may_be_in_the_names_of_classes_and_images(tmp_path):

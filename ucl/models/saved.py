@@ -73,7 +73,7 @@ def load(source: Any, task: int | None = None, device: torch.device | str = "cpu
         logits = network(images)  # (N, C, H, W), uint8 or float in [0, 1] -> (N, n_classes)
         names = [network.classes[c] for c in logits.argmax(1)]
 
-    The images have the size of those that it learnt: `ucl.streams.pixels.square` makes them of an image file.
+    The images have the size of those that it learnt: `ucl.datasets.read_images` makes them of image files.
 
     Column c of the logits is the class `record.classes[c]` for every `Record.class_order`: the order of the stream does
     not number the classes. The list is also an attribute of the network, `classes`.
@@ -136,5 +136,5 @@ def _check_images(shape: tuple[int, int], _: nn.Module, arguments: tuple[Any, ..
     """Raise an InputError unless a loaded network gets images of its channels and size."""
     images_NCHW, (channels, size) = arguments[0], shape
     if images_NCHW.shape[1:] != (channels, size, size):
-        reason = f"give (N, {channels}, {size}, {size}); ucl.streams.pixels.square(image, {size}) makes them of a file"
+        reason = f"give (N, {channels}, {size}, {size}); ucl.datasets.read_images(files, {size}, {channels}) makes them"
         raise InputError("images", tuple(images_NCHW.shape), reason)

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from ucl.fields import decimal
 from ucl.plots.grouped import Records, by_label, names_of, same_but_for_seed
 from ucl.plots.style import SEED, WIDTH, color, dash, legend, plain, shortened, styled
-from ucl.records import failures
+from ucl.records import Record, failures
 from ucl.records.runs import count_range
 
 _PARTS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -45,24 +45,33 @@ def accuracy_matrices(records: Records) -> Figure:
     look: dict[str, Any] = dict(vmin=0, vmax=100, cmap="viridis", square=True, linewidths=0.5, fmt=".0f")
     every = math.ceil(n_tasks / 10)
     look |= dict(annot=n_tasks <= 10, annot_kws={"size": 7}, xticklabels=every, yticklabels=every)
+    titles = [_title(label, runs) for label, runs in groups.items()]
+    lines = max(title.count("\n") for title in titles)
     side = 1.5 if n_tasks <= 7 else 2.25  # inches, of a matrix
-    size = (1.0 + side * n_columns, (side + 0.75) * n_rows)
+    size = (1.0 + side * n_columns, (side + 0.58 + 0.17 * lines) * n_rows)
     figure, axes = plt.subplots(n_rows, n_columns, figsize=size, sharey=True, squeeze=False)
     for ax in axes.flat[len(groups) :]:
         ax.set_axis_off()
-    for ax, (label, runs) in zip(axes.flat, groups.items()):
+    for ax, title, runs in zip(axes.flat, titles, groups.values()):
         shown = [record for record in runs if not record.failure] or runs
         mean = pd.DataFrame(100 * np.mean([record.accuracy for record in shown], axis=0), tasks, tasks)
         sns.heatmap(mean, ax=ax, cbar=ax is axes[0, -1], cbar_kws={"label": "accuracy [%]", "shrink": 0.8}, **look)
-        a, f = (decimal(100 * np.mean([record.measures()[name] for record in shown])) for name in "AF")
-        balanced = " (balanced),\n" if runs[0].config.balanced_accuracy else ", "
-        result = shown[0].failure or f"A {a} %{balanced}F {f} %"
-        left_out = failures(runs) if shown is not runs else ""
-        name = ", ".join(filter(None, [label, f"n = {len(shown)}" if len(shown) > 1 else "", left_out]))
-        ax.set(title=f"{plain(textwrap.fill(name, 22))}\n{result}", xlabel="tested on task")
+        ax.set(title=title, xlabel="tested on task")
     for ax in axes[:, 0]:
         ax.set_ylabel("after learning task")
     return figure
+
+
+def _title(label: str, runs: list[Record]) -> str:
+    """The method, its number of runs that count, A and F, in lines that are as wide as a matrix."""
+    shown = [record for record in runs if not record.failure] or runs
+    a, f = (decimal(100 * np.mean([record.measures()[name] for record in shown])) for name in "AF")
+    balanced = " (balanced),\n" if runs[0].config.balanced_accuracy else ", "
+    result = shown[0].failure or f"A {a} %{balanced}F {f} %"
+    left_out = failures(runs) if shown is not runs else ""
+    n = f"n_=_{len(shown)}" if len(shown) > 1 else ""  # in one line
+    name = textwrap.fill(", ".join(filter(None, [label, n, left_out])), 22)
+    return f"{plain(name.replace('_=_', ' = '))}\n{result}"
 
 
 @styled

@@ -65,18 +65,18 @@ def means_with_intervals(table: pd.DataFrame, panels: Mapping[str, str]) -> Figu
             marker, filled = _MARKERS.get(row["setting"], ("o", True))
             low, high = np.clip([row["low"], row["high"]], -reach, reach)
             ax.plot([low, high], [row_y, row_y], color=shade, lw=1.4, solid_capstyle="butt")
-            for end, beyond, arrow in ((low, row["low"] < -reach, "<"), (high, row["high"] > reach, ">")):
-                if beyond:
+            for end, is_longer, arrow in ((low, row["low"] < -reach, "<"), (high, row["high"] > reach, ">")):
+                if is_longer:
                     ax.plot(end, row_y, arrow, color=shade, ms=5)
             ax.plot(row["mean"], row_y, marker, color=shade, mfc=shade if filled else "white", ms=4.5, zorder=3)
             if pd.notna(row.get("published")):
                 ax.plot(row["published"], row_y, **PAPER, zorder=4)
             if row["is_named"]:
                 axes[-1].annotate(row["text"], (1.03, row_y), xycoords=beside, va="center", fontsize=_SMALL)
+        for ax in axes if y else ():
+            ax.axhline(y - 0.9, color="0.85", lw=0.8)
         ticks.append(y + (height - 1) / 2)
         y += height + 0.8
-        for ax in axes:
-            ax.axhline(y - 0.9, color="0.85", lw=0.8)
     figure.set_figheight(1 + 0.155 * lines * y)
     for panel, ax in ax_of.items():
         ax.axvline(0, color="black", lw=0.8)
@@ -92,7 +92,8 @@ def means_with_intervals(table: pd.DataFrame, panels: Mapping[str, str]) -> Figu
     handles = [Line2D([], [], color="0.3", marker=m, mfc="0.3" if f else "white", ls="") for m, f in marks.values()]
     if "published" in table and table["published"].notna().any():
         handles, marks = [*handles, paper_mark()], marks | {"the paper": ("D", False)}
-    legend(figure, handles, list(marks), "paired differences: mean and 95 % interval")
+    beyond = ", arrows: longer" if (table[["low", "high"]].abs() > reach).any(axis=None) else ""
+    legend(figure, handles, list(marks), f"paired differences: mean and 95 % interval{beyond}")
     return figure
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import combinations
 from pathlib import Path
@@ -18,13 +18,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ucl.catalogue import has_separator, is_user_object, plain_name
-from ucl.errors import InputError, one_line
+from ucl.errors import InputError, first_of, one_line
 from ucl.fields import check_fields
 from ucl.machine.terminal import log_messages
 from ucl.streams import own_images
 from ucl.streams.downloads import CIFAR, LAYOUTS, OFFICIAL_NAMES, fetch, medmnist_sets, sizes_of
 from ucl.streams.image_dataset import SPLITS, ImageDataset, as_dataset
 from ucl.streams.image_files import read_digits, read_folder, read_npz, samples_in
+from ucl.streams.pixels import decode
 
 _log = logging.getLogger(__name__)
 
@@ -95,6 +96,44 @@ def load(name: str, root: str | Path | None = None, image_size: int | None = Non
             facts = name, n_leaked, len(data.test_labels)
             _log.warning("%s: %d of %d test images are also training images, pixel by pixel", *facts)
     return data
+
+
+def read_images(files: Sequence[str | Path], image_size: int, channels: int = 3) -> np.ndarray:
+    """Image files as a network takes them, such as new ones: (N, C, H, W), uint8, resized as those of a folder.
+
+        network = ucl.models.load(record)
+        logits = network(torch.from_numpy(ucl.datasets.read_images(["new.png"], 32)))
+
+    Args:
+        files: the files.
+        image_size, channels: of the images that the network has learnt; 1 channel for grey images.
+
+    Raises:
+        InputError: a file can't be used, or it is in colour and `channels` is 1.
+    """
+    paths = [Path(os.path.expanduser(file)) for file in files]
+    items = {"new": (len(paths), ((str(path), path, 0) for path in paths))}
+    try:
+        images: np.ndarray = decode("new images", items, image_size, data_folder())["new_images"]
+    except ValueError as error:
+        raise InputError("files", first_of(files), one_line(error)) from None
+    if images.shape[-1] > channels:
+        raise InputError("files", first_of(files), "not all are grey, as the images that the network has learnt")
+    return images.repeat(channels // images.shape[-1], axis=-1).transpose(0, 3, 1, 2)
+
+
+def files_in_memory(record: Any, root: str | Path | None = None) -> list[str]:
+    """The files of the images in the final memory of a run on a folder, relative to the folder, in the memory's order.
+
+    Raises:
+        InputError: see `load`; or the data set is no folder, or its images are no longer those of the run.
+    """
+    config = record.config
+    data = load(config.dataset, root, config.image_size)
+    if data.train_files is None or data.fingerprint != record.data["fingerprint"]:
+        reason = "is no folder of images" if data.train_files is None else "has other images than those of the run"
+        raise InputError("dataset", config.dataset, reason)
+    return [data.train_files[position] for position in record.memory["position"]]
 
 
 def _hashes(images: np.ndarray) -> list[str]:

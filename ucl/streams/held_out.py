@@ -73,7 +73,7 @@ def held_out_patients(patients_of: Mapping[str, Patients]) -> Patients:
         ValueError: a class has a single patient, or no split is found that gives each class training and test images.
     """
     if single := [name for name, patients in patients_of.items() if len(patients) == 1]:
-        reason = f"only one patient of class {first_of(single)}; give 2 or more, for training and for testing"
+        reason = f"only one patient of class {first_of(single)}; give 2 or more, each as <class>/<patient>"
         raise ValueError(reason)
     test, train = _one_of_each(patients_of)
     for patients in sorted(patients_of.values(), key=len):

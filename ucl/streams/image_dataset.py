@@ -31,9 +31,9 @@ class ImageDataset:
 
     Every class has training images. `val_images` and `val_labels` are None if the set has no validation split. Images
     in a file (`numpy.memmap`) are read batch by batch. Only a folder has `train_files`, `test_files` and `val_files`,
-    relative to it, (N,): the images of a final memory are
-    ``[dataset.train_files[p] for p in record.memory["position"]]``. If the patients are known, `train_patients`,
-    `test_patients` and `val_patients` are their numbers, (N,) int64, alike in all splits; no patient is in two splits.
+    relative to it, (N,); `ucl.datasets.files_in_memory` has those of a final memory. If the patients are known,
+    `train_patients`, `test_patients` and `val_patients` are their numbers, (N,) int64, alike in all splits; no patient
+    is in two splits.
     """
 
     name: str

@@ -87,14 +87,16 @@ def samples_in(root: Path) -> tuple[list[str], dict[str, list[Sample]]]:
     kinds = {word[:2] for found in words.values() for word in found}
     if len(classes) < 2 or len(kinds) > 1 or not {"test", "val"}.isdisjoint(classes):
         reason = f"{first_of(splits)} are not classes" if splits else f"has {len(classes)} class folders"
-        raise ValueError(f"{reason}; give 2 or more, as in {_LAYOUTS}")
+        raise ValueError(f"{reason}; give 2 or more class folders, as in {_LAYOUTS}")
     samples: dict[str, list[Sample]] = {}
     for split, folder in folders.items():
         class_folders = _folders_in(folder)
         if differing := sorted(class_folders.keys() ^ set(classes)):
             reason = f"the classes of train and {split} differ: {first_of(differing)}"
             raise ValueError(f"{reason}; give each class a folder with images in both")
-        samples[split], n_others = [], 0
+        samples[split] = []
+        beside = [file for file in sorted(folder.iterdir()) if file.is_file() and not _is_hidden(file.name)]
+        others = [file.name for file in beside if file.suffix.lower() in IMAGE_FILES]
         for label, name in enumerate(classes):
             files = _files_in(class_folders[name])
             images = [file for file in files if file.suffix.lower() in IMAGE_FILES]
@@ -108,12 +110,13 @@ def samples_in(root: Path) -> tuple[list[str], dict[str, list[Sample]]]:
             if masks := [file for file in images if len(file.parts) > 1 and _MASKS(file.parts[0])]:
                 reason = f"{class_folders[name] / masks[0].parts[0]} has masks, and a folder there would be a patient"
                 raise ValueError(f"{reason}; move the masks out of {root.name}")
-            n_others += len(files) - len(images)
+            others += [f"{name}/{file.as_posix()}" for file in files if file.suffix.lower() not in IMAGE_FILES]
             for file in images:
                 patient = file.parts[0] if len(file.parts) > 1 else ""
                 samples[split].append(Sample(class_folders[name] / file, label, patient))
-        if n_others:
-            _log.warning("%s: %d files are not read, as they have no suffix of an image", folder.name, n_others)
+        if others:
+            reason = "they are in no class folder, or have no suffix of an image"
+            _log.warning("%s: %d files are not read, as %s: %s", folder.name, len(others), reason, first_of(others))
     return classes, samples
 
 
