@@ -287,6 +287,14 @@ class Rolls(Smoothed):
         self.augment = lambda images: images.roll(1, -1)
 
 
+class Notes(ExperienceReplay):
+    """It has no attribute of its own, but sets one on the memory."""
+
+    def update(self, model, batch, buffer):
+        super().update(model, batch, buffer)
+        buffer.n_updates = getattr(buffer, "n_updates", 0) + 1
+
+
 class Turns(ExperienceReplay):
     """It replaces the selection of the memory."""
 
@@ -325,6 +333,7 @@ HIDDEN = {
     "slot": (dict(population=f"{__name__}:Slotted"), "Slotted.count"),
     "saved, but not loaded": (dict(population=f"{__name__}:HalfSaved"), "HalfSaved.count"),
     "array": (dict(population=f"{__name__}:Array"), "state_dict"),
+    "attribute of the package's memory": (dict(method=f"{__name__}:Notes"), "ReservoirBuffer.n_updates"),
     "attribute of a method": (dict(method=f"{__name__}:Rolls"), "Rolls.augment"),
     "selection of the package's memory": (
         dict(method=f"{__name__}:Turns", population="uncertainty", score="EN"),

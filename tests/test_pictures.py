@@ -78,6 +78,11 @@ def test_a_line_of_a_class_is_its_mean_fall_over_the_seeds_in_which_an_earlier_t
         np.testing.assert_allclose([segment[:, 0] for segment in lines.get_segments() if len(segment)], ends)
 
 
+def test_a_method_of_which_all_runs_failed_has_a_row_without_circles():
+    figure = ucl.plot([record_of("ER"), diverged(record_of("EN top"))], "classes")
+    assert len(figure.axes[0].collections) == 2
+
+
 def test_differences_have_each_method_except_the_one_that_is_subtracted():
     of_cbr = RUNS["label"] == "CBR"
     joined = pd.concat([frame(*RUNS.loc[rows, "record"]) for rows in (of_cbr, ~of_cbr)])  # row labels repeat

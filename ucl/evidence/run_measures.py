@@ -28,14 +28,14 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 def of_one_version(records: pd.DataFrame) -> pd.DataFrame:
-    """For each data set, by its name, the records on the version of its images that the newest one was measured on.
+    """For each data set, by its name, the records on the same version of its images as the newest record.
 
     Images of another size (`Config.image_size`) are another version, which counts only if there is no other.
     """
     names = pd.Series([record.config.dataset_name for record in records["record"]], records.index, dtype=object)
     resized = records["image_size"].notna()
     usual = records[~resized | resized.groupby(names).transform("all")]
-    newest = usual.sort_values("date").groupby(names)["fingerprint"].last()
+    newest = usual.sort_values("date", kind="stable").groupby(names)["fingerprint"].last()
     return records[records["fingerprint"] == names.map(newest)]
 
 

@@ -145,10 +145,10 @@ def accuracy_and_forgetting(records: Records) -> Figure:
 def class_recall(records: Records) -> Figure:
     """Recall of each class, the share of its test images that are predicted correctly, and how far it has fallen.
 
-    One group of rows per class, one row per method. Circles are means over the seeds: filled at the end of the stream,
-    open at the best test before, as in F. Both are of the seeds in which the class is not of the last task, so that the
-    line between them is the mean fall; a class that is of the last task in all seeds has no open circle. Small dots are
-    single seeds at the end. The classes have the order of the stream if all runs share it, otherwise that of their
+    One group of rows per class, one row per method. Circles are means over the seeds in which an earlier task has the
+    class: filled at the end of the stream, open at the best test before, as in F. The line between them is the mean
+    fall. A class that is in the last task at all seeds has only the filled circle. Small dots are single seeds at the
+    end. The classes have the order of the stream if all runs share it, otherwise that of their
     labels.
     """
     records = same_but_for_seed(records)
@@ -163,8 +163,8 @@ def class_recall(records: Records) -> Figure:
         y = np.arange(len(order)) + (row - (len(names) - 1) / 2) * pitch
         sound = [100 * pd.DataFrame(record.class_recall) for record in runs if not record.failure]
         # One row per seed, one column per class. The test set may have no image of a class.
-        last = pd.DataFrame([recall_TC.iloc[-1][order] for recall_TC in sound]).reset_index(drop=True)
-        best = pd.DataFrame([recall_TC.iloc[:-1].max()[order] for recall_TC in sound])
+        last = pd.DataFrame([recall_TC.iloc[-1] for recall_TC in sound], range(len(sound)), order)
+        best = pd.DataFrame([recall_TC.iloc[:-1].max() for recall_TC in sound], range(len(sound)), order)
         end = last.where(best.notna() | best.isna().all()).mean()
         ax.hlines(y, end, best.mean(), color=color(label), lw=1.2)
         ax.plot(end, y, "o", color=color(label), ms=5, clip_on=False, zorder=4)

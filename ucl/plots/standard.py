@@ -28,7 +28,7 @@ def plot(records: pd.DataFrame | Iterable[Record], picture: str, against: str = 
             memory size; methods without a memory may be included) and one setting per method: choose them with
             `ucl.where`.
         picture: a name in `ucl.catalogue.PICTURES`. The numbers of "classes" are the last row of `Record.class_recall`,
-            and the largest of each column before.
+            and the maximum of each column above it.
         against: for "differences", a filter (`ucl.where`) that selects the method to subtract.
 
     Returns:
