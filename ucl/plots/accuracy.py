@@ -148,8 +148,7 @@ def class_recall(records: Records) -> Figure:
     One group of rows per class, one row per method. Circles are means over the seeds in which an earlier task has the
     class: filled at the end of the stream, open at the best test before, as in F. The line between them is the mean
     fall. A class that is in the last task at all seeds has only the filled circle. Small dots are single seeds at the
-    end. The classes have the order of the stream if all runs share it, otherwise that of their
-    labels.
+    end. The classes have the order of the stream if all runs share it, otherwise that of their labels.
     """
     records = same_but_for_seed(records)
     first, names = records[0], names_of(records)
