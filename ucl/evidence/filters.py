@@ -93,7 +93,7 @@ def _holds(records: pd.DataFrame, part: str, name: str) -> list[bool]:
             raise TypeError(f"its values are of type {holds.dtype}")
         return list(holds)
     except NameError as error:
-        if re.fullmatch(r"[\w ]+", part):  # such as ER, a method's name in tables
+        if part.isidentifier():  # such as ER, a method's name in tables
             raise InputError(name, part, f'not a condition; give NAME=VALUE, such as "label={part}"') from None
         one_of(name, str(error).split("'")[1], NAMES, "name in a condition")
         raise

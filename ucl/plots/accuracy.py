@@ -45,16 +45,16 @@ def accuracy_matrices(records: Records) -> Figure:
     look: dict[str, Any] = dict(vmin=0, vmax=100, cmap="viridis", square=True, linewidths=0.5, fmt=".0f")
     every = math.ceil(n_tasks / 10)
     look |= dict(annot=n_tasks <= 10, annot_kws={"size": 7}, xticklabels=every, yticklabels=every)
-    titles = [_title(label, runs) for label, runs in groups.items()]
+    shown = [[record for record in runs if not record.failure] or runs for runs in groups.values()]
+    titles = [_title(label, runs, part) for (label, runs), part in zip(groups.items(), shown, strict=True)]
     lines = max(title.count("\n") for title in titles)
     side = 1.5 if n_tasks <= 7 else 2.25  # inches, of a matrix
     size = (1.0 + side * n_columns, (side + 0.58 + 0.17 * lines) * n_rows)
     figure, axes = plt.subplots(n_rows, n_columns, figsize=size, sharey=True, squeeze=False)
     for ax in axes.flat[len(groups) :]:
         ax.set_axis_off()
-    for ax, title, runs in zip(axes.flat, titles, groups.values()):
-        shown = [record for record in runs if not record.failure] or runs
-        mean = pd.DataFrame(100 * np.mean([record.accuracy for record in shown], axis=0), tasks, tasks)
+    for ax, title, part in zip(axes.flat, titles, shown):
+        mean = pd.DataFrame(100 * np.mean([record.accuracy for record in part], axis=0), tasks, tasks)
         sns.heatmap(mean, ax=ax, cbar=ax is axes[0, -1], cbar_kws={"label": "accuracy [%]", "shrink": 0.8}, **look)
         ax.set(title=title, xlabel="tested on task")
     for ax in axes[:, 0]:
@@ -62,16 +62,15 @@ def accuracy_matrices(records: Records) -> Figure:
     return figure
 
 
-def _title(label: str, runs: list[Record]) -> str:
-    """The method, its number of runs that count, A and F, in lines that are as wide as a matrix."""
-    shown = [record for record in runs if not record.failure] or runs
+def _title(label: str, runs: list[Record], shown: list[Record]) -> str:
+    """The method, the number of its runs that are shown, A and F, in lines that are as wide as a matrix."""
     a, f = (decimal(100 * np.mean([record.measures()[name] for record in shown])) for name in "AF")
     balanced = " (balanced),\n" if runs[0].config.balanced_accuracy else ", "
     result = shown[0].failure or f"A {a} %{balanced}F {f} %"
     left_out = failures(runs) if shown is not runs else ""
-    n = f"n_=_{len(shown)}" if len(shown) > 1 else ""  # in one line
-    name = textwrap.fill(", ".join(filter(None, [label, n, left_out])), 22)
-    return f"{plain(name.replace('_=_', ' = '))}\n{result}"
+    n = f"n\xa0=\xa0{len(shown)}" if len(shown) > 1 else ""  # These spaces are not broken.
+    name = textwrap.fill(", ".join(filter(None, [label, n, left_out])), 22).replace("\xa0", " ")
+    return f"{plain(name)}\n{result}"
 
 
 @styled

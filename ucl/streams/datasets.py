@@ -130,9 +130,10 @@ def files_in_memory(record: Any, root: str | Path | None = None) -> list[str]:
     """
     config = record.config
     data = load(config.dataset, root, config.image_size)
-    if data.train_files is None or data.fingerprint != record.data["fingerprint"]:
-        reason = "is no folder of images" if data.train_files is None else "has other images than those of the run"
-        raise InputError("dataset", config.dataset, reason)
+    if data.train_files is None:
+        raise InputError("dataset", config.dataset, "is no folder of images")
+    if data.fingerprint != record.data["fingerprint"]:
+        raise InputError("dataset", config.dataset, "has other images than those of the run")
     return [data.train_files[position] for position in record.memory["position"]]
 
 
