@@ -196,7 +196,7 @@ def test_only_planned_seeds_are_judged_against_the_paper():
     """The paper: BI minus ER, BloodCell with 40 images, -31.3 points in F."""
     records = changed_by(np.linspace(-0.32, -0.28, 10), range(10, 20), score="BI", **paper.PUBLISHED_CODE)
     records += changed_by([0.9, 0.9], [0, 1], score="BI", **paper.PUBLISHED_CODE)  # The plan does not have these seeds.
-    row = one_row(estimates(frame(*records), comparisons.FINDING[:1]), metric="F")
+    row = one_row(estimates(frame(*records), comparisons.GROUPS["finding"][:1]), metric="F")
     assert (row["n"], row["exploratory"], row["verdict"]) == (10, 0, "reproduced")
     assert (row["mean"], row["published"]) == (pytest.approx(-30), pytest.approx(-31.3, abs=0.05))
 
@@ -218,9 +218,9 @@ def test_only_runs_of_the_requested_arithmetic_are_compared():
     asked = Config(score="BI", precision="float32")
     as_asked = [dataclasses.replace(r, config=r.config.replace(precision="float32")) for r in records[1::2]]
     both = frame(*records, *as_asked)
-    one = Comparison("", asked, Config(score="BI"), comparisons.BLOODCELL, arithmetics=("float32", "bfloat16"))
+    one = Comparison("", asked, Config(score="BI"), comparisons.BLOODCELL, other_arithmetic="bfloat16")
     assert estimates(both, [one]).empty
-    assert len(estimates(both, [dataclasses.replace(one, arithmetics=("", ""))])) == 2
+    assert len(estimates(both, [dataclasses.replace(one, other_arithmetic="")])) == 2
 
 
 def test_experiments_are_compared_with_the_first():

@@ -29,7 +29,7 @@ class Comparison:
         one, other: the experiments. Their data set, memory size and seed do not matter.
         streams: the streams, each with its seeds.
         reading: of both experiments, see `ucl.evidence.run_measures.Runs.of`.
-        arithmetics: of each experiment, see there.
+        other_arithmetic: of the other experiment's scoring passes; "" for any.
         in_paper: whether the paper has both experiments.
     """
 
@@ -38,7 +38,7 @@ class Comparison:
     other: Config
     streams: Seeds
     reading: str = "running"
-    arithmetics: tuple[str, str] = ("", "")
+    other_arithmetic: str = ""
     in_paper: bool = False
 
 
@@ -55,137 +55,122 @@ CIFAR: Seeds = dict.fromkeys([("cifar10", 500), ("cifar10-lt", 200), ("cifar100"
 _EACH_STREAM: list[Seeds] = [{stream: None} for stream in paper.streams()]
 _ON_PUBLISHED = PLANNED["published settings"]
 
-FINDING = [
-    *(
-        comparison
-        for stream, seeds in _ON_PUBLISHED.items()
-        for comparison in (
-            Comparison("BI, published settings, minus ER", BI_PUBLISHED, ER, {stream: seeds}, in_paper=True),
-            Comparison("the same networks, `training`", BI_PUBLISHED, ER, {stream: seeds}, "training"),
-        )
-    ),
-    Comparison("BI minus ER, everything rescored", BI, ER, BLOODCELL, in_paper=True),
-    *(
-        comparison
-        for stream in (BLOODCELL, {("cifar10-lt", 200): _ON_PUBLISHED["cifar10-lt", 200]})
-        for comparison in (
-            Comparison("uniform, published settings, minus ER", UNIFORM_PUBLISHED, ER, stream),
-            Comparison("BI minus uniform, both published settings", BI_PUBLISHED, UNIFORM_PUBLISHED, stream),
-            Comparison("BI minus uniform, `training`", BI_PUBLISHED, UNIFORM_PUBLISHED, stream, "training"),
-        )
-    ),
-    Comparison(
-        "BI bottom minus BI top, published settings",
-        BI_PUBLISHED,
-        BI_PUBLISHED.replace(selection="top"),
-        {("bloodcell", 40): _ON_PUBLISHED["bloodcell", 40]},
-    ),
-]
-"""The comparisons behind the finding, planned by the protocol or exploratory."""
-
-UNDER_ONE_READING = [
-    Comparison(f"BI minus {naming.name_of(other)}, `{reading}`", BI_PUBLISHED, other, _ON_PUBLISHED, reading)
-    for reading in ("running", "training", "displaced", "memory", "memory+stream", "views", "balanced")
-    for other in (ER, CBR_REDRAW)
-]
-"""BI with published settings minus memories without a score, both networks under one reading."""
-
-ON_BLOODCELL = [
-    Comparison(f"EN minus {other.label}, `refresh=2`", EN_REFRESH, other, streams, in_paper=True)
-    for streams in (BLOODCELL, {("bloodcell", 160): None})
-    for other in (ER, CBR)
-]
-"""The score that is best on CIFAR, on BloodCell."""
-
-OVER_CIFAR = [
-    Comparison(f"{one.label} minus {other.label}", one, other, CIFAR, in_paper=True)
-    for one in (EN_REFRESH, BI_REFRESH)
-    for other in (ER, CBR, *([BI_REFRESH] if one is EN_REFRESH else []))
-]
-"""Scores with `refresh=2` over four CIFAR streams."""
-
-BOTTOM_MINUS_TOP = [
-    Comparison(
-        f"{score} bottom minus {score} top",
-        Config(score=score, refresh=2),
-        Config(score=score, refresh=2, selection="top"),
-        dict.fromkeys(paper.streams()),
-    )
-    for score in PAPER_SCORES
-]
-"""The least uncertain minus the most uncertain images, `refresh=2`, over all streams that have both."""
-
-RANDOM_NUMBERS = [
-    Comparison(f"{name} minus {other_name}", one, other, stream)
-    for stream in _EACH_STREAM
-    for name, one, other_name, other in (
-        ("EN bottom", EN_REFRESH, "kept uniform", KEPT_UNIFORM),
-        ("BI bottom", BI_REFRESH, "kept uniform", KEPT_UNIFORM),
-        ("kept uniform", KEPT_UNIFORM, "uniform", NEW_NUMBERS),
-        ("kept uniform", KEPT_UNIFORM, "CBR", CBR),
-    )
-]
-"""Scores, new random numbers and CBR compared with random numbers that are kept, `refresh=2`."""
-
-SELECTIONS = [
-    Comparison(f"{name} minus {other_name}, both under `{reading}`", one, other, BLOODCELL, reading)
-    for reading in ("training", "displaced", "running")
-    for (name, one), (other_name, other) in itertools.combinations(
-        {
-            "BI bottom": BI_PUBLISHED,
-            "BI top": BI_PUBLISHED.replace(selection="top"),
-            "CBR redraw": BI_PUBLISHED.replace(population="class-balanced"),
-        }.items(),
-        2,
-    )
-]
-"""Bottom-k, top-k and CBR redraw with published settings, under one reading."""
-
-REMEDIES = [
-    Comparison(f"{plain.label} with `{field}={value}`", plain.replace(**{field: value}), plain, stream)
-    for stream in _EACH_STREAM
-    for plain in (BI, BI_REFRESH, EN, EN_REFRESH)
-    for field, value in (("smoothing", 0.2), ("view_draws", "fixed"), ("n_draws", 2), ("n_draws", 4))
-]
-"""Runs with scores that repeat better minus the same runs without."""
-
-MORE_UPDATES = [
-    Comparison(name, one, other, {stream: None})
-    for stream, bi, n in ((("bloodcell", 40), BI, 4), (("cifar10", 500), BI_REFRESH, 3))
-    for name, one, other in (
-        (f"ER, {n} updates, minus ER", ER.replace(updates=n), ER),
-        (f"BI{', `refresh=2`,' if bi is BI_REFRESH else ''} minus ER, {n} updates", bi, ER.replace(updates=n)),
-    )
-]
-"""ER with more training steps per batch. On cifar10 they take longer than BI with `refresh=2`."""
-
-CHEAPER = [
-    *(
-        Comparison(f"{plain.label}, `refresh={n}`", plain.replace(refresh=n), plain, stream)
-        for stream in _EACH_STREAM
-        for plain in (BI, EN)
-        for n in (2, 10)
-    ),
-    *(
-        Comparison(f"{name}, float32 scores", plain.replace(precision="float32"), plain, stream,
-                   arithmetics=("float32", "bfloat16"))
-        for stream in _EACH_STREAM
-        for name, plain in (("BI bottom", BI), ("EN bottom", EN), ("BI bottom, published settings", BI_PUBLISHED))
-    ),
-]  # fmt: skip
-"""Fewer rescored images, and float32, minus everything rescored in the default arithmetic (bfloat16)."""
-
 GROUPS: dict[str, Sequence[Comparison]] = {
-    "finding": FINDING,
-    "under_one_reading": UNDER_ONE_READING,
-    "on_bloodcell": ON_BLOODCELL,
-    "over_cifar": OVER_CIFAR,
-    "bottom_minus_top": BOTTOM_MINUS_TOP,
-    "random_numbers": RANDOM_NUMBERS,
-    "selections": SELECTIONS,
-    "remedies": REMEDIES,
-    "more_updates": MORE_UPDATES,
-    "cheaper": CHEAPER,
+    # The comparisons behind the finding, planned by the protocol or exploratory.
+    "finding": [
+        *(
+            comparison
+            for stream, seeds in _ON_PUBLISHED.items()
+            for comparison in (
+                Comparison("BI, published settings, minus ER", BI_PUBLISHED, ER, {stream: seeds}, in_paper=True),
+                Comparison("the same networks, `training`", BI_PUBLISHED, ER, {stream: seeds}, "training"),
+            )
+        ),
+        Comparison("BI minus ER, everything rescored", BI, ER, BLOODCELL, in_paper=True),
+        *(
+            comparison
+            for stream in (BLOODCELL, {("cifar10-lt", 200): _ON_PUBLISHED["cifar10-lt", 200]})
+            for comparison in (
+                Comparison("uniform, published settings, minus ER", UNIFORM_PUBLISHED, ER, stream),
+                Comparison("BI minus uniform, both published settings", BI_PUBLISHED, UNIFORM_PUBLISHED, stream),
+                Comparison("BI minus uniform, `training`", BI_PUBLISHED, UNIFORM_PUBLISHED, stream, "training"),
+            )
+        ),
+        Comparison(
+            "BI bottom minus BI top, published settings",
+            BI_PUBLISHED,
+            BI_PUBLISHED.replace(selection="top"),
+            {("bloodcell", 40): _ON_PUBLISHED["bloodcell", 40]},
+        ),
+    ],
+    # BI with published settings minus memories without a score, both networks under one reading.
+    "under_one_reading": [
+        Comparison(f"BI minus {naming.name_of(other)}, `{reading}`", BI_PUBLISHED, other, _ON_PUBLISHED, reading)
+        for reading in ("running", "training", "displaced", "memory", "memory+stream", "views", "balanced")
+        for other in (ER, CBR_REDRAW)
+    ],
+    # The score that is best on CIFAR, on BloodCell.
+    "on_bloodcell": [
+        Comparison(f"EN minus {other.label}, `refresh=2`", EN_REFRESH, other, streams, in_paper=True)
+        for streams in (BLOODCELL, {("bloodcell", 160): None})
+        for other in (ER, CBR)
+    ],
+    # Scores with `refresh=2` over four CIFAR streams.
+    "over_cifar": [
+        Comparison(f"{one.label} minus {other.label}", one, other, CIFAR, in_paper=True)
+        for one in (EN_REFRESH, BI_REFRESH)
+        for other in (ER, CBR, *([BI_REFRESH] if one is EN_REFRESH else []))
+    ],
+    # The least uncertain minus the most uncertain images, `refresh=2`, over all streams that have both.
+    "bottom_minus_top": [
+        Comparison(
+            f"{score} bottom minus {score} top",
+            Config(score=score, refresh=2),
+            Config(score=score, refresh=2, selection="top"),
+            dict.fromkeys(paper.streams()),
+        )
+        for score in PAPER_SCORES
+    ],
+    # Scores, new random numbers and CBR compared with random numbers that are kept, `refresh=2`.
+    "random_numbers": [
+        Comparison(f"{name} minus {other_name}", one, other, stream)
+        for stream in _EACH_STREAM
+        for name, one, other_name, other in (
+            ("EN bottom", EN_REFRESH, "kept uniform", KEPT_UNIFORM),
+            ("BI bottom", BI_REFRESH, "kept uniform", KEPT_UNIFORM),
+            ("kept uniform", KEPT_UNIFORM, "uniform", NEW_NUMBERS),
+            ("kept uniform", KEPT_UNIFORM, "CBR", CBR),
+        )
+    ],
+    # Bottom-k, top-k and CBR redraw with published settings, under one reading.
+    "selections": [
+        Comparison(f"{name} minus {other_name}, both under `{reading}`", one, other, BLOODCELL, reading)
+        for reading in ("training", "displaced", "running")
+        for (name, one), (other_name, other) in itertools.combinations(
+            {
+                "BI bottom": BI_PUBLISHED,
+                "BI top": BI_PUBLISHED.replace(selection="top"),
+                "CBR redraw": BI_PUBLISHED.replace(population="class-balanced"),
+            }.items(),
+            2,
+        )
+    ],
+    # Runs with scores that repeat better minus the same runs without.
+    "remedies": [
+        Comparison(f"{plain.label} with `{field}={value}`", plain.replace(**{field: value}), plain, stream)
+        for stream in _EACH_STREAM
+        for plain in (BI, BI_REFRESH, EN, EN_REFRESH)
+        for field, value in (("smoothing", 0.2), ("view_draws", "fixed"), ("n_draws", 2), ("n_draws", 4))
+    ],
+    # ER with more training steps per batch. On cifar10 they take longer than BI with `refresh=2`.
+    "more_updates": [
+        Comparison(name, one, other, {stream: None})
+        for stream, bi, n in ((("bloodcell", 40), BI, 4), (("cifar10", 500), BI_REFRESH, 3))
+        for name, one, other in (
+            (f"ER, {n} updates, minus ER", ER.replace(updates=n), ER),
+            (f"BI{', `refresh=2`,' if bi is BI_REFRESH else ''} minus ER, {n} updates", bi, ER.replace(updates=n)),
+        )
+    ],
+    # Fewer rescored images, and float32, minus everything rescored in the default arithmetic (bfloat16).
+    "cheaper": [
+        *(
+            Comparison(f"{plain.label}, `refresh={n}`", plain.replace(refresh=n), plain, stream)
+            for stream in _EACH_STREAM
+            for plain in (BI, EN)
+            for n in (2, 10)
+        ),
+        *(
+            Comparison(
+                f"{name}, float32 scores",
+                plain.replace(precision="float32"),
+                plain,
+                stream,
+                other_arithmetic="bfloat16",
+            )
+            for stream in _EACH_STREAM
+            for name, plain in (("BI bottom", BI), ("EN bottom", EN), ("BI bottom, published settings", BI_PUBLISHED))
+        ),
+    ],
 }
 """All comparisons, by the names of their tables."""
 
@@ -201,8 +186,8 @@ def estimates(records: pd.DataFrame, comparisons: Sequence[Comparison]) -> pd.Da
     rows: list[dict[str, Any]] = []
     runs = Runs(records)
     for comparison in comparisons:
-        one = runs.of(comparison.one, comparison.streams, comparison.reading, comparison.arithmetics[0])
-        other = runs.of(comparison.other, comparison.streams, comparison.reading, comparison.arithmetics[1])
+        one = runs.of(comparison.one, comparison.streams, comparison.reading)
+        other = runs.of(comparison.other, comparison.streams, comparison.reading, comparison.other_arithmetic)
         pairs = estimable(differences(one, other).dropna())
         if pairs.empty:
             continue

@@ -61,13 +61,12 @@ def tables(
         return pd.read_csv(folder / f"{name}.csv")
 
     compared = full["comparisons"]
-    by_name = {name: compared[compared["table"] == name] for name in comparisons.GROUPS}
     judged = full["hypotheses"]
     is_decisive = judged["hypothesis"].str.startswith("D")
     of_runs, planned = judged[is_decisive].query("reading == 'running'"), judged[~is_decisive]
     standings = leaderboard.standings(records, csv("leaderboard_costs"))
     return {
-        **{name: comparisons.for_readers(table) for name, table in by_name.items()},
+        **{name: comparisons.for_readers(compared[compared["table"] == name]) for name in comparisons.GROUPS},
         "parts": results.parts_of_forgetting(networks),
         "facts": results.facts(measured, full["coverage"], full["effects"]),
         "coverage": results.coverage_by_dataset(full["coverage"]),
