@@ -19,9 +19,8 @@ from ucl.machine.terminal import show_note
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code: 0 done, 1 failed, 2 wrong input, 130 or 143 interrupted or ended."""
     program = "ucl"
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
-            stream.reconfigure(errors="backslashreplace")  # The terminal's encoding may not have all characters.
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")  # The terminal's encoding may not have all characters.
     try:
         signal.signal(signal.SIGTERM, _end)
         options, unknown = parser().parse_known_args(arguments)

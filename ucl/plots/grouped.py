@@ -15,7 +15,7 @@ from ucl.errors import InputError
 from ucl.evidence.paired import check_one_method
 from ucl.plots.style import plain
 from ucl.records import Record, as_table, failures
-from ucl.records.runs import latest_in_order, listed
+from ucl.records.runs import facts_of, latest_in_order, listed
 
 Records: TypeAlias = pd.DataFrame | Iterable[Record]
 """Records, or a table of them: `ucl.load_records`."""
@@ -42,10 +42,7 @@ def same_but_for_seed(records: Records) -> list[Record]:
     if not records:
         reason = "there is nothing to draw: none of these runs is measured; `ucl.sweep` measures them"
         raise InputError("", None, reason)
-    facts = [
-        record.config.relevant | {"dataset": record.config.dataset_name, "fingerprint": record.version.images}
-        for record in sorted(records, key=lambda record: record.date, reverse=True)
-    ]
+    facts = [facts_of(record) for record in sorted(records, key=lambda record: record.date, reverse=True)]
     for name in ("dataset", "fingerprint", *sorted(naming.STREAM - {"dataset"})):
         distinct = {run.get(name) for run in facts} - {None}
         if len(distinct) > 1:

@@ -110,6 +110,13 @@ def without_failures(runs: pd.DataFrame) -> pd.DataFrame:
     return runs if runs.empty else runs[[not record.failure for record in runs["record"]]]
 
 
+def facts_of(record: Record) -> dict[str, Any]:
+    """The fields that can change a run's result, with the name of its data set, and the version of images and code."""
+    images, source = record.version
+    names = {"dataset": record.config.dataset_name, "fingerprint": images, "source": source}
+    return record.config.relevant | names
+
+
 def varying(records: Iterable[Record], ignored: Iterable[str] = ()) -> dict[str, list[Any]]:
     """The settings in which some runs differ, except the seed, with the value of each run.
 
@@ -125,15 +132,7 @@ def varying(records: Iterable[Record], ignored: Iterable[str] = ()) -> dict[str,
     labels = [record.config.label for record in records]
     if len(set(labels)) > 1:
         return {"label": labels}
-    facts = [
-        {
-            **record.config.relevant,
-            "dataset": record.config.dataset_name,
-            "fingerprint": record.version.images,
-            "source": record.version.source,
-        }
-        for record in records
-    ]
+    facts = [facts_of(record) for record in records]
     compared = dict.fromkeys(name for run in facts for name in run if name not in names)
     columns = {name: [run.get(name) for run in facts] for name in compared}
     return {name: values for name, values in columns.items() if len(set(values)) > 1}

@@ -36,7 +36,7 @@ class Outcome:
     executed: Path
 
 
-def write_page(outcome: Outcome) -> Path:
+def write_page(outcome: Outcome) -> None:
     """Write the executed notebook as <name>.html; its links lead to the pages of other notebooks."""
     import nbformat
     from nbconvert import HTMLExporter
@@ -49,7 +49,6 @@ def write_page(outcome: Outcome) -> Path:
     exporter = HTMLExporter(exclude_input_prompt=True, exclude_output_prompt=True)
     page = outcome.executed.with_name(f"{outcome.name}.html")
     page.write_text(exporter.from_notebook_node(notebook, {"metadata": {"name": page.stem}})[0], encoding="utf-8")
-    return page
 
 
 def readable(notebook: Any) -> Any:
@@ -112,7 +111,7 @@ def _small_png(png: str) -> str:
     return base64.b64encode(small.getvalue()).decode()
 
 
-def write_index(outcomes: Sequence[Outcome], folder: Path) -> Path:
+def write_index(outcomes: Sequence[Outcome], folder: Path) -> None:
     """Write index.html: a link to each page, with its time or its error."""
     lines = ["<!DOCTYPE html><meta charset='utf-8'><title>Notebooks</title><h1>Notebooks</h1>"]
     for outcome in outcomes:
@@ -120,9 +119,7 @@ def write_index(outcomes: Sequence[Outcome], folder: Path) -> Path:
         link = f'<a href="{name}.html">{name}</a>' if outcome.executed.exists() else name
         state = f"<strong>failed: {html.escape(outcome.error)}</strong>" if outcome.error else "executed completely"
         lines.append(f"<p>{link}: {state}, {outcome.seconds:.0f} s</p>")
-    index = folder / "index.html"
-    index.write_text("\n".join(lines), encoding="utf-8")
-    return index
+    (folder / "index.html").write_text("\n".join(lines), encoding="utf-8")
 
 
 if __name__ == "__main__":

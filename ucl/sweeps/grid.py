@@ -32,9 +32,10 @@ def grid(source: str | Path | Mapping[str, Any] | Iterable[Mapping[str, Any]]) -
         InputError: a file cannot be read, or a field or a value cannot be used; the message names them.
     """
     if not isinstance(source, (str, Path)):
-        return _runs([source] if isinstance(source, Mapping) else source)
+        mappings = [source] if isinstance(source, Mapping) else source
+        return unique(config for fields in mappings for config in _combinations(fields))
     try:
-        return _runs(_read(source))
+        return grid(_read(source))
     except (OSError, ValueError) as error:
         reason = str(error) if isinstance(error, InputError) else f"can't be read as JSON or YAML ({error})"
         raise InputError("config", str(source), reason) from None
@@ -69,10 +70,6 @@ def from_yaml(text: str) -> Any:
         raise ValueError(f"line {error.problem_mark.line + 1}: {error.problem}") from None
     except YAMLError as error:
         raise ValueError(one_line(error)) from None
-
-
-def _runs(grids: Iterable[Mapping[str, Any]]) -> list[Config]:
-    return unique(itertools.chain.from_iterable(map(_combinations, grids)))
 
 
 def _combinations(fields: Mapping[str, Any]) -> Iterable[Config]:
