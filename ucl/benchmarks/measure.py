@@ -145,12 +145,7 @@ def runs_per_hour(
 
 
 def _configs(methods: Iterable[str], **fields: Any) -> dict[str, Config]:
-    """The configuration of each method by its name in the benchmark, such as "CBR updates=4".
-
-    Args:
-        methods: see `benchmark`.
-        fields: fields of `Config` for methods without their own.
-    """
+    """The configuration of each of the `methods` of `benchmark` by its name there; `fields` are for those without."""
     configs = {}
     for name in itertools.chain(*(leaderboard.benchmark_names() if m == "leaderboard" else [m] for m in methods)):
         pairs = [word.split("=", 1) for word in name.split() if "=" in word]

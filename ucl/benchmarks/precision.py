@@ -20,9 +20,6 @@ from ucl.streams import Batch, datasets
 def count_kept_by_both(model: Network, batch: Batch, buffer: UncertaintyBuffer) -> tuple[int, int, int]:
     """Update a memory, and count the images that it would also keep with float32 scores of the same views.
 
-    Args:
-        model, batch, buffer: arguments of the update.
-
     Returns:
         The number of classes in the batch, the number of images of these classes that the update keeps, and how many
         of these images a copy of the memory with a float32 scorer keeps too.

@@ -97,12 +97,7 @@ def with_statistics(
 
 
 def displace(model: Network, task: Task, buffer: Buffer | None, draw: np.random.Generator, dtype: torch.dtype) -> None:
-    """Apply the training-mode scoring passes of the reading "displaced", which change the running statistics only.
-
-    Args:
-        model, task, buffer, dtype: see `with_statistics`; the classes of the task are scored.
-        draw: seeds the views.
-    """
+    """Apply the training-mode scoring passes of the reading "displaced", which change the running statistics only."""
     sources = [_last_batches(task)]
     if buffer is not None:
         sources.insert(0, (buffer.images[: buffer.n_stored], buffer.labels[: buffer.n_stored]))
@@ -133,11 +128,7 @@ def estimate(model: Network, batches: Iterator[Tensor]) -> None:
 def batches_of(
     name: str, model: Network, seen: Sequence[Task], buffer: Buffer | None, draw: np.random.Generator
 ) -> Iterator[Tensor]:
-    """Draw the batches of an estimate.
-
-    Args:
-        name, model, seen, buffer: see `with_statistics`; "balanced" needs no memory.
-        draw: draws images and views.
+    """Draw the batches of an estimate, see `with_statistics`; "balanced" needs no memory.
 
     Yields:
         Images (B, C, H, W): float in [0, 1] for "views", otherwise uint8.

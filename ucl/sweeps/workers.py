@@ -40,11 +40,6 @@ def in_child_processes(configs: Iterable[Config], jobs: int, **how: Any) -> Iter
     """Measure each run in its own process, which ends at the latest with this generator and with this process.
 
     A pool would lose all its runs with one process that is killed, for example because it takes too much memory.
-
-    Args:
-        configs: the runs.
-        jobs: processes at a time.
-        how: see `measure`.
     """
     context, waiting = multiprocessing.get_context("spawn"), iter(configs)
     running: dict[Any, tuple[Config, Any]] = {}  # run and process by the connection from the process
