@@ -11,7 +11,6 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import numpy as np
 import pandas as pd
 
 from ucl.catalogue import READINGS, UNIFORM
@@ -142,8 +141,7 @@ def judged(records: pd.DataFrame) -> pd.DataFrame:
         sides = runs.of(one, streams, plan.reading), runs.of(other, streams, plan.other_reading)
         pairs = differences(*sides, [plan.metric]).dropna()
         if plan.runs == "everything rescored":
-            cells = zip(*(pairs[name] for name in PAIR), strict=True)
-            pairs = pairs[np.array([cell in complete for cell in cells], dtype=bool)]
+            pairs = pairs[pd.MultiIndex.from_frame(pairs[[*PAIR]]).isin(complete)]
         printed = paper.printed_differences(streams, one.label, other.label, plan.metric) if one != other else {}
         is_decisive = plan.expected == "less"
         is_on_each_stream = (pairs["dataset"].value_counts() > 1).sum() == len(streams)
@@ -161,7 +159,7 @@ def judged(records: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)[_COLUMNS].astype({"memory_size": "Int64"})
 
 
-def _complete(runs: Runs) -> set[tuple[str, int, int]]:
+def _complete(runs: Runs) -> pd.Index:
     """The streams and seeds of the decisive experiment that have all of its memories on one kind of processor."""
     plans = [plan for plan in COMPARISONS if plan.runs == "everything rescored"]
     memories = {name for plan in plans for name in (plan.memory, plan.other_memory)}
@@ -171,7 +169,7 @@ def _complete(runs: Runs) -> set[tuple[str, int, int]]:
         for name in memories
     ]
     counts = pd.concat(rows).groupby(list(PAIR))["processor"].agg(["size", "nunique"])
-    return {*counts.index[(counts["size"] == len(memories)) & (counts["nunique"] == 1)]}
+    return counts.index[(counts["size"] == len(memories)) & (counts["nunique"] == 1)]
 
 
 _COLUMNS = ["hypothesis", "memory", "other_memory", "reading", "other_reading", "metric", "expected", "dataset"]
