@@ -285,15 +285,12 @@ def test_both_runs_of_a_pair_are_on_one_stream_and_one_version_of_its_images():
 # Costs and memories
 
 
-def test_times_per_batch_and_hours_for_table_1_are_means_over_the_stream():
+def test_times_per_batch_are_means_over_the_stream():
     times = pd.read_csv(FIGURES / "beside_naive.csv")
     xeon = times[times["processor"].str.contains("Xeon")].groupby(["variant", "memory_size"])["whole_ms"].mean()
     ms = xeon["BI refresh 1", 500]
     row = one_row(costs.by_processor(times), **{"ms per batch": "BI"})
     assert row["Intel Xeon, memory 500"] == f"{round(ms)} ({ms / xeon['ER', 500]:.1f} × ER)"
-    hours = [54 * 4750 * xeon[variant].sum() / 3.6e6 for variant in ("BI refresh 1", "BI refresh 2")]  # 54 runs a size
-    row = one_row(costs.table1_hours(times), processor="Intel Xeon")
-    assert list(row.values()) == ["Intel Xeon", 108, *(f"{value:.0f}" for value in hours)]
 
 
 def test_whole_runs_are_compared_with_er_on_one_machine_and_with_the_papers_ratios_of_total_times():

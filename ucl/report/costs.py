@@ -1,10 +1,9 @@
-"""Costs for readers: times per batch and of whole runs, and hours for Table 1."""
+"""Costs for readers: times per batch and of whole runs."""
 
 from __future__ import annotations
 
 import pandas as pd
 
-from ucl.catalogue import SCORES
 from ucl.evidence import paper
 from ucl.evidence.run_measures import Runs
 from ucl.records.runs import without_failures
@@ -17,7 +16,6 @@ _VARIANTS = {
     "BI refresh 2": "BI, `refresh=2`",
     "ER": "ER",
 }
-_HOURS = {"BI refresh 1": "everything rescored [h]", "BI refresh 2": "`refresh=2` [h]"}
 _PARTS = {"whole_ms": "batch [ms]", "training_ms": "training", "views_ms": "views", "forwards_ms": "passes"}
 _BY_PART = {"machine": "device", "memory_size": "memory", "method": "method", **_PARTS, "selection_ms": "selection"}
 
@@ -35,19 +33,6 @@ def by_processor(times: pd.DataFrame) -> pd.DataFrame:
     heads = [f"{short_name(processor)}, memory {size}" for processor, size in ms.index]
     table = pd.DataFrame.from_dict(rows, orient="index", columns=heads).sort_index(axis="columns")
     return table.rename_axis("ms per batch").reset_index()
-
-
-def table1_hours(times: pd.DataFrame) -> pd.DataFrame:
-    """Hours for the runs of Table 1 whose scores need views, estimated from the times of `by_processor`."""
-    runs = [config for config in paper.grid("table1") if config.uses_scores and not SCORES[config.score].dropout_passes]
-    n_runs = pd.Series([config.memory_size for config in runs]).value_counts()
-    means = times.groupby(["processor", "variant", "memory_size"])["whole_ms"].mean()
-    rows = []
-    for processor in times["processor"].unique():
-        ms = [means[processor, variant][n_runs.index] @ n_runs for variant in _HOURS]
-        hours = [f"{value * paper.RUNTIME_BATCHES / 3.6e6:.0f}" for value in ms]
-        rows.append((short_name(processor), len(runs), *hours))
-    return pd.DataFrame(rows, columns=["processor", "runs", *_HOURS.values()])
 
 
 def whole_runs(records: pd.DataFrame) -> pd.DataFrame:

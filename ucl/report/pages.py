@@ -85,7 +85,6 @@ def tables(
         "leaderboard": policies.leaderboard(standings, full["leaderboard"]),
         "kept_with_remedies": policies.remedies(csv("memory_autopsy_remedies")),
         "per_batch": costs.by_processor(csv("beside_naive")),
-        "table1_hours": costs.table1_hours(csv("beside_naive")),
         "whole_runs": costs.whole_runs(load_records(folder / "alone")),
         "cpu": costs.by_part(csv("benchmark").query("memory_size == 500 and method in ['ER', 'A-GEM', 'MC', 'BI']")),
         "gpu": costs.by_part(csv("benchmark_gpu")),
