@@ -9,6 +9,7 @@ import time
 import zipfile
 from dataclasses import replace
 from functools import cache, partial
+from typing import ClassVar
 from unittest.mock import Mock
 
 import numpy as np
@@ -261,6 +262,16 @@ class Slotted(Hidden):
         self.count = 0
 
 
+class Shared(Fifo):
+    """Fills a list that all objects of the class share."""
+
+    lengths: ClassVar[list] = []
+
+    def update(self, model, batch):
+        self.lengths.append(len(batch))
+        super().update(model, batch)
+
+
 class HalfSaved(Hidden):
     """Saves its count and does not load it."""
 
@@ -331,6 +342,7 @@ tracked, powered = Tracker().score, Powered()
 HIDDEN = {
     "attribute": (dict(population=f"{__name__}:Hidden"), "Hidden.count"),
     "slot": (dict(population=f"{__name__}:Slotted"), "Slotted.count"),
+    "list of the class": (dict(population=f"{__name__}:Shared"), "Shared.lengths"),
     "saved, but not loaded": (dict(population=f"{__name__}:HalfSaved"), "HalfSaved.count"),
     "array": (dict(population=f"{__name__}:Array"), "state_dict"),
     "attribute of the package's memory": (dict(method=f"{__name__}:Notes"), "ReservoirBuffer.n_updates"),

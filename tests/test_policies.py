@@ -325,6 +325,14 @@ def test_memories_filled_at_a_tasks_end_have_nothing_of_the_current_task(policy,
     assert buffer.n_stored == 12 and set(buffer.tasks.tolist()) == {0 if numbered else -1}
 
 
+def test_a_task_that_is_left_before_its_end_leaves_nothing_to_the_next(model):
+    (left, task), buffer, expected = stream(2), memory_of("icarl", 60), memory_of("icarl", 60)
+    next(updates(model, [left]))(buffer)
+    for memory in (buffer, expected):
+        learn(memory, model, [task])
+    assert buffer.n_stored == 32 and torch.equal(buffer.positions, expected.positions)
+
+
 def icarl_order(features, labels, draw):
     rows = [np.flatnonzero(labels == c) for c in np.unique(labels)]
     return np.concatenate([of_class[naive_herding(features[of_class].double())] for of_class in rows])

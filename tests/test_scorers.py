@@ -69,7 +69,7 @@ def logits(draw):
     return z.bfloat16() if draw(st.booleans()) else z
 
 
-@pytest.mark.parametrize("name", NAIVE)
+@pytest.mark.parametrize("name", SCORES)
 @settings(deadline=None, max_examples=40)
 @given(z=logits())
 def test_a_score_is_its_formula(name, z):
@@ -80,7 +80,7 @@ def test_a_score_is_its_formula(name, z):
     assert got.tolist() == pytest.approx(expected, abs=1e-9, rel=1e-9 if name == "MC" else 0)
 
 
-@pytest.mark.parametrize("name", NAIVE)
+@pytest.mark.parametrize("name", SCORES)
 def test_a_class_that_a_network_masks_changes_no_score(name):
     z = torch.randn(12, 5, 4)
     masked = torch.cat([z, torch.full((12, 5, 1), -torch.inf)], dim=-1)
@@ -277,7 +277,7 @@ def test_bfloat16_scores_are_close_and_rank_alike():
     assert scipy.stats.spearmanr(exact.numpy(), coarse.numpy()).statistic > 0.95
 
 
-@pytest.mark.parametrize("name", [name for name in NAIVE if ROWS[name].of_probabilities])
+@pytest.mark.parametrize("name", [name for name in SCORES if ROWS[name].of_probabilities])
 def test_averaging_probabilities_scores_the_mean_of_the_views(name):
     images = pictures(6)
     got = scorer(SCORES[name], averaging="probabilities")(network(), images)

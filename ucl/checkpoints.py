@@ -11,11 +11,12 @@ import io
 import logging
 import warnings
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping, MutableSequence, MutableSet
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from ucl.config import Config
@@ -25,6 +26,7 @@ from ucl.machine.files import write_or_warn
 from ucl.streams import ClassIncrementalStream, Task
 
 _STATE_METHODS = ("state_dict", "load_state_dict")
+_MUTABLE = (MutableSequence, MutableMapping, MutableSet, np.ndarray, torch.Tensor)
 _log = logging.getLogger(__name__)
 
 
@@ -133,8 +135,9 @@ def _hidden_state(parts: Mapping[str, Any], new: Mapping[str, dict[str, Any]]) -
 
     A memory or method is resumed if its class defines `state_dict` and `load_state_dict`, or if it has no attributes
     but those that its base class of this package declares, and numbers and texts that are still those of the new
-    object, such as an argument of its path. A user's method may also set some on a memory of this package. A score is
-    resumed if it is a function without attributes or has both methods.
+    object, such as an argument of its path. Lists and the like of its class may change, too, so it is not resumed with
+    them. A user's method may also set attributes on a memory of this package. A score is resumed if it is a function
+    without attributes or has both methods.
     """
     hidden = [name for k in ("buffer", "method") if k in parts for name in _undeclared_attributes(parts[k], new[k])]
     score = getattr(getattr(parts.get("buffer"), "scorer", None), "score", None)
@@ -154,7 +157,9 @@ def _undeclared_attributes(part: Any, new: dict[str, Any]) -> list[str]:
     unchanged = {name: value for name, value in vars(part).items() if name in new and value is new[name]}
     declared |= {name for name, value in unchanged.items() if kind is base or isinstance(value, (int, float, str))}
     slots = [name for cls in kind.__mro__ for name in vars(cls).get("__slots__", ())]
-    return [f"{kind.__name__}.{name}" for name in (*vars(part), *slots) if name not in declared]
+    own = [(name, value) for cls in kind.__mro__[: kind.__mro__.index(base)] for name, value in vars(cls).items()]
+    shared = [name for name, value in own if isinstance(value, _MUTABLE) and not name.startswith("__")]
+    return [f"{kind.__name__}.{name}" for name in (*vars(part), *slots, *shared) if name not in declared]
 
 
 def _package_class(part: Any) -> type[Any]:

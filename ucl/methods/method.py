@@ -121,7 +121,10 @@ class Method(ABC):
         """
 
     def drawn(self, n: int, exclude_task: int | None, buffer: Buffer | None) -> tuple[Tensor, ...]:
-        """Images and labels of memory samples, drawn by `Buffer.drawn_slots` and augmented; () if there are none."""
+        """Images and labels of memory samples, drawn by `Buffer.drawn_slots` and augmented; () if there are none.
+
+        A method that needs the slots, too, uses `Buffer.drawn_slots`, `Buffer.samples_at` and `augmented` itself.
+        """
         if buffer is None or not len(slots := buffer.drawn_slots(n, exclude_task, self.draw)):
             return ()
         images, labels = buffer.samples_at(slots)
