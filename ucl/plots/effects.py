@@ -135,10 +135,12 @@ def decisive(judged: pd.DataFrame) -> Figure:
     """
     shown = judged[judged["expected"] == "less"].sort_values(["dataset", "memory"], kind="stable")
     shown = shown.sort_values("memory_size", key=pd.isna, kind="stable")  # over all streams in the last rows
-    table = shown.assign(panel=shown["other_memory"], label=shown["memory"], setting="everything rescored")
+    n = [f"{n} of {planned}" if n < planned else n for n, planned in zip(shown["n"], shown["planned"], strict=True)]
+    table = shown.assign(panel=shown["other_memory"], label=shown["memory"], setting="everything rescored", n=n)
     panels = {name: f"difference in F\nfrom {name} [points]" for name in ("ER", "kept uniform")}
     figure = means_with_intervals(table, panels)
     for ax in figure.axes:
+        plt.setp([line for line in ax.lines if line.get_marker() == "o"], ms=3)  # smaller than the intervals
         ax.axvline(-MARGINS["F"], color="black", lw=0.8, ls=":")
     return figure
 
