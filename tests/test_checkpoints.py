@@ -35,14 +35,12 @@ VARIANTS = {name: dict(method=name) for name in METHODS} | {
     "MC": dict(score="MC"),
     "controls": dict(score="EN", n_draws=2, smoothing=0.5, updates=2, view_draws="fixed", model="slim_resnet18"),
     "user's score": dict(score="ucl.scorers:uniform"),
-    "ER": dict(population="reservoir", dropout=0.3),
     "ER, all readings": dict(population="reservoir", dropout=0.3, imbalance=0.5, readings=True, batch_size=2),
     "gradual, BI, anytime": dict(boundaries="gradual", evaluate_every=1),
     "blurry, CBR, dropout, anytime": dict(
         boundaries="blurry", blur=0.5, population="class-balanced", dropout=0.3, evaluate_every=2
     ),
     "MIR, augmented": dict(method="mir", augmentation="randaugment", updates=2),
-    "MIR as commonly implemented": dict(method="mir", scoring_batchnorm="train"),
     "DER++, Rainbow": dict(method="derpp", population="rainbow"),
 }
 
@@ -140,13 +138,10 @@ def test_a_run_that_stops_after_each_task_ends_as_if_it_had_never_stopped(base, 
     assert again.timing["batches"] == whole.timing["batches"]
 
 
-@pytest.mark.parametrize(
-    "variant", ["BI, views of the reference implementation, readings", "gradual, BI, anytime", "MIR, augmented"]
-)
-def test_a_run_killed_at_random_moments_ends_as_if_it_had_never_stopped(base, variant, tmp_path, path, moment):
-    config = base.replace(**VARIANTS[variant])
+def test_a_run_killed_at_random_moments_ends_as_if_it_had_never_stopped(base, tmp_path, path, moment):
+    config = base.replace(**VARIANTS["gradual, BI, anytime"])
     whole = run(config, checkpoint=tmp_path / "another.pt")
-    draw, n_moments, kills, continued = random.Random(variant), moment.call_count, 0, 0
+    draw, n_moments, kills, continued = random.Random(1), moment.call_count, 0, 0
     while kills < 6:
         moment.side_effect = at_moment(draw.randint(1, 3 * n_moments // 4))
         continued += path.exists()
