@@ -208,7 +208,6 @@ def test_an_unknown_name_is_answered_with_the_nearest_and_the_sets_that_can_be_l
         ("digits", 28, "image_size"),
         ("cifar10", 64, "image_size"),
         ("bloodcell", 32, "image_size"),
-        ("digits", 0, "image_size"),
         ("chestmnist", None, "dataset"),  # several labels per image
         *((name, None, "dataset") for name in ("", "nowhere.npz", "./nowhere", "no/where.npz-lt", "a/" + "x" * 300)),
     ],
