@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torchvision.datasets
-from PIL import Image
+from conftest import save_folder
 from sklearn.datasets import load_digits
 
 from ucl import datasets
@@ -90,8 +90,7 @@ def test_digits_are_scikit_learns_images_each_once_with_a_fifth_of_each_class_fo
 # ---------------------------------------------------------------- .npz
 
 
-@pytest.mark.parametrize("shape", [(5, 5), (5, 5, 1), (5, 5, 3)])
-@pytest.mark.parametrize("dtype", ["u1", "i2", ">i4", "u8"])
+@pytest.mark.parametrize(("shape", "dtype"), [((5, 5), "u1"), ((5, 5, 1), "i2"), ((5, 5, 3), ">i4"), ((5, 5), "u8")])
 @pytest.mark.parametrize(
     ("sizes", "column"), [({"train": 7, "test": 5}, True), ({"train": 7, "test": 5, "val": 2}, False)]
 )
@@ -244,10 +243,8 @@ def test_the_names_of_medmnist_are_those_of_its_table():
 
 
 def test_a_known_name_wins_over_a_folder_here_and_a_path_over_the_data_folder(tmp_path, monkeypatch):
-    for folder in (tmp_path / name / label for name in ("digits", "cifar10", "faces", "faces-lt") for label in "ab"):
-        folder.mkdir(parents=True)
-        for i in range(2):
-            Image.new("L", (32, 32), i).save(folder / f"{i}.png")
+    for name in ("digits", "cifar10", "faces", "faces-lt"):
+        save_folder(tmp_path / name, images(4, 32, 32), "aabb")
     write(tmp_path / "data.npz")
     write(tmp_path / "cifar10.npz", classes=["x", "y", "z"])
     monkeypatch.chdir(tmp_path)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import refused
+from conftest import refused, save_folder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up import record_of
@@ -31,8 +31,7 @@ def write(root, **classes):
     """Write `<class>/<number>.png` for classes with a number of images; return the root."""
     for name, n in classes.items():
         (root / name).mkdir(parents=True, exist_ok=True)
-        for number, image in enumerate(images(n)):
-            Image.fromarray(image).save(root / name / f"{number:02d}.png")
+        save_folder(root, images(n), [name] * n)
     return root
 
 
@@ -118,10 +117,7 @@ def test_the_files_in_a_memory_are_those_at_its_positions_until_the_images_chang
 
 @pytest.mark.parametrize("channels", [1, 3])
 def test_new_images_are_read_as_those_of_the_folder(tmp_path, channels):
-    for name in "ab":
-        (tmp_path / name).mkdir()
-        for number, image in enumerate(images(5, 40, 36, 3)[..., :channels].squeeze()):
-            Image.fromarray(image).save(tmp_path / name / f"{number}.png")
+    save_folder(tmp_path, images(10, 40, 36, 3)[..., :channels].squeeze(), "ab" * 5)
     data, folder = load(tmp_path), str(tmp_path)
     files = [f"{folder}/{file}" for file in data.train_files]
     np.testing.assert_array_equal(read_images(files, 32, channels), data.train_images.transpose(0, 3, 1, 2))
