@@ -351,6 +351,7 @@ def test_all_values_of_a_range_are_accepted(name):
         ({"batch_size": 1}, "batch_size"),
         ({"batch_size": 0, "model": "mine:net"}, "batch_size"),
         ({"image_size": 8}, "image_size"),
+        ({"refresh": 1.5}, "refresh"),
         ({"score": "MC", "dropout": 0}, "dropout"),
         ({"dataset": "digits", "evaluate_on": "validation", "validation": 0}, "validation"),
         ({"evaluate_every": 10, "validation": 0}, "validation"),
