@@ -207,9 +207,6 @@ class Draws(Fifo):
 class Short(Fifo):
     def __init__(self, size):
         pass
-class Bare(Fifo):
-    def __init__(self, size, image_shape, device, seed):
-        self.size = size
 
 class Vector(Method):
     def update(self, model, batch, buffer):
@@ -222,14 +219,10 @@ class Values(Method):
     def update(self, model, batch, buffer):
         batch.values["logits"] = model(batch.images)[:3].detach()
 class Forgets(Method): pass
-class Blank(Vector):
-    def __init__(self, model, lr, replay_seed, updates, graphs):
-        self.lr = lr
 
 def square(n_classes): return nn.Linear(3, n_classes)
 def number(n_classes, channels, image_size): return 3
 def wide(n_classes, channels, image_size): return Grouped(n_classes + 1, channels, image_size)
-def pooled(n_classes, channels, image_size): return nn.Sequential(nn.AdaptiveAvgPool2d(2), nn.Flatten())
 def frozen(*shape): return Grouped(*shape).requires_grad_(False)
 def narrow(n_classes, channels, image_size): return nn.Sequential(nn.Flatten(), nn.Linear(3, n_classes))
 def conv(n_classes, channels, image_size):
@@ -249,9 +242,9 @@ def missing_file(): return open("nowhere.npz")
 """
 REFUSED = {
     "score": "overwritten",
-    "population": "Vector Lazy Short Bare Rows Breaks Draws",
-    "method": "Blank Forgets Values Vector",
-    "model": "square number wide pooled frozen narrow untracked Late Trips",
+    "population": "Vector Lazy Short Rows Breaks Draws",
+    "method": "Forgets Values Vector",
+    "model": "square number wide frozen narrow untracked Late Trips",
     "dataset": "argument missing_file",
 }  # names in wrong.py by the field that cannot use them; further scores are in `test_user_objects` and `test_scorers`
 
