@@ -260,13 +260,13 @@ def test_the_classes_of_a_picture_have_different_names():
         assert len(set(shown)) == len(shown) == n, shown
 
 
-@pytest.mark.parametrize("name", ["a$b$c", "$\\frac$ x"])
-def test_a_class_name_with_dollar_signs_is_not_a_formula(name):
+def test_a_class_name_with_dollar_signs_is_not_a_formula():
     """matplotlib draws a formula between two dollar signs, and fails where it is not valid."""
-    for figure in of_classes([name, *DIGITS]):
+    names = ["a$b$c", "$\\frac$ x"]
+    for figure in of_classes([*names, *DIGITS]):
         figure.canvas.draw()
-        shown = [text for text in texts(figure) if "$" in text.get_text()]
-        assert shown and all(text._preprocess_math(text.get_text()) == (name, False) for text in shown)
+        shown = [text._preprocess_math(text.get_text()) for text in texts(figure) if "$" in text.get_text()]
+        assert sorted(set(shown)) == [(name, False) for name in sorted(names)]
 
 
 # What is drawn: each figure against the same numbers computed from the records
