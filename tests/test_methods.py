@@ -260,26 +260,18 @@ def test_the_loss_over_the_classes_of_a_batch_is_that_of_a_head_with_these_class
     assert gradient.isfinite().all() and (gradient[:, absent] == 0).all()
 
 
-def test_er_ace_is_one_step_on_two_losses_of_two_passes():
-    model, by_hand = learnt(ERACE, BATCH, memory=memory_of(EARLIER))
+def test_er_ace_is_one_step_on_two_losses_of_two_passes_with_samples_of_the_current_task_too():
+    memory = memory_of(new_batch(4, [0, 1, 0]), new_batch(3, [2, 3, 2], task=1))
+    model, by_hand = learnt(ERACE, BATCH, memory=memory)
     by_hand.train()
     loss = cross_entropy_by_hand(by_hand(BATCH.images), BATCH.labels, [2, 3])
-    loss = loss + cross_entropy_by_hand(by_hand(EARLIER.images), EARLIER.labels, range(CLASSES))
+    loss = loss + cross_entropy_by_hand(by_hand(memory.images), memory.labels, range(CLASSES))
     step_of_loss(by_hand, loss)
     assert_same(model, by_hand)
 
 
-@pytest.mark.parametrize("method", [ERACE, DERPP])
-def test_their_memory_samples_may_be_of_the_current_task(method):
-    memory, drawn = with_logits(new_batch(3, [2, 3, 2], task=1)), []
-    draw = memory.drawn_slots
-    memory.drawn_slots = lambda *given: drawn.append(draw(*given)) or drawn[-1]
-    learnt(method, BATCH, memory=memory)
-    assert drawn and all(sorted(slots) == [0, 1, 2] for slots in drawn)
-
-
-def test_der_is_one_step_on_the_batch_stored_logits_and_stored_labels():
-    memory = with_logits(new_batch(4, [0, 1] * 10))
+def test_der_is_one_step_on_the_batch_stored_logits_and_stored_labels_of_the_current_task_too():
+    memory = with_logits(new_batch(4, [0, 1] * 5), new_batch(3, [2, 3] * 5, task=1))
     model, by_hand = learnt(DERPP, BATCH, memory=memory, replay_seed=5)
     by_hand.train()
     logits = by_hand(BATCH.images)
