@@ -230,8 +230,7 @@ def test_an_image_has_the_same_fixed_views_whenever_and_with_whatever_it_is_scor
     assert len(set(seen.values())) == len(seen)
 
 
-@pytest.mark.parametrize("view_space", ["pixels", "normalized"])
-@pytest.mark.parametrize("view_draws", ["image", "batch"])
+@pytest.mark.parametrize(("view_draws", "view_space"), [("image", "pixels"), ("batch", "normalized")])
 def test_logits_are_the_networks_in_evaluation_mode_on_the_12_views(view_draws, view_space):
     """Of all views, although equal ones share a pass. Draws are for each image or for all images of a class."""
     candidates = pictures(40, seed=2).split([15, 25])
@@ -428,14 +427,6 @@ def test_a_plain_module_is_refused_and_scored_when_wrapped():
         with pytest.raises(InputError):
             function(net, pictures(2))
     assert scorer()(OwnNetwork(net, "name", 5, 3, 28, MEAN, STD), pictures(2)).shape == (2,)
-
-
-@pytest.mark.parametrize("batchnorm", ["eval", "train"])
-def test_a_class_without_candidates_has_no_scores_and_changes_no_other(batchnorm):
-    images = pictures(6)
-    expected = scorer(batchnorm=batchnorm)(network(), images)
-    scores = scorer(batchnorm=batchnorm)(network(), images, sizes={2: 0, 1: 6, 0: 0})
-    assert torch.equal(scores, expected)
 
 
 @pytest.mark.parametrize("how", [{}, {"view_space": "normalized"}, {"batchnorm": "train"}])
