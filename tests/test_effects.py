@@ -118,11 +118,6 @@ def test_a_verdict_follows_from_the_interval_and_the_published_sign(interval, pu
     assert against_paper(Interval(*interval), published) == expected
 
 
-def test_an_interval_excludes_0_if_it_is_on_one_side():
-    assert Interval(1, 2).excludes_0 and Interval(-2, -1).excludes_0
-    assert not (Interval(-1, 2).excludes_0 or Interval(0, 2).excludes_0 or Interval(np.nan, np.nan).excludes_0)
-
-
 def test_pairs_share_stream_and_seed():
     one = pd.DataFrame({"dataset": "x", "memory_size": 10, "seed": [0, 1, 2], "A": [5, 6, 7], "F": [1, 1, 1]})
     two = pd.DataFrame({"dataset": "x", "memory_size": 10, "seed": [2, 1, 5], "A": [1, 2, 3], "F": [0, 2, 0]})
