@@ -104,7 +104,6 @@ def on_the_cpu(monkeypatch, captured):
 KINDS = {
     "finetune": {"method": "finetune"},
     "ER": {"population": "reservoir"},
-    "joint": {"method": "joint"},
     "A-GEM": {"method": "agem"},
     "A-GEM of replay": {"method": "agem", "projected": "replay"},
     "ER-ACE": {"method": "er-ace"},

@@ -18,6 +18,7 @@ from ucl.streams import Batch
 from ucl.streams.augmentation import RandAugment
 
 SIDE, CLASSES, LR = 28, 4, 0.1
+each_method = pytest.mark.parametrize("method", dict.fromkeys(METHODS.values()))  # "joint" is Finetune, too
 
 
 def new_model(dropout=0.0):
@@ -98,7 +99,7 @@ def test_finetuning_is_plain_gradient_descent_and_carries_nothing_over_but_the_w
     assert_same(model, by_hand)
 
 
-@pytest.mark.parametrize("method", METHODS.values())
+@each_method
 def test_the_learning_rate_scales_the_next_step_and_is_part_of_the_state(method):
     moved = []
     for lr in (0.02, 0.04):
@@ -205,7 +206,7 @@ def test_a_projected_gradient_never_opposes_its_reference(g, r):
         assert projected.norm() <= exact_g.norm() * (1 + 1e-6)
 
 
-@pytest.mark.parametrize("method", METHODS.values())
+@each_method
 def test_learning_leaves_images_labels_and_memory_as_they_were(method):
     buffer = memory_of(EARLIER)
     before = BATCH.images.clone(), BATCH.labels.clone(), buffer.images.clone(), buffer.labels.copy()
@@ -214,16 +215,16 @@ def test_learning_leaves_images_labels_and_memory_as_they_were(method):
     assert torch.equal(buffer.images, before[2]) and (buffer.labels == before[3]).all()
 
 
-@pytest.mark.parametrize("method", METHODS)
+@each_method
 def test_updates_of_a_batch_are_steps_one_after_another_each_with_new_memory_samples(method):
     memory = memory_of(EARLIER)
-    thrice, _ = learnt(METHODS[method], BATCH, memory=memory, replay_seed=5, updates=3)
+    thrice, _ = learnt(method, BATCH, memory=memory, replay_seed=5, updates=3)
     drawn, draw = [], memory.drawn_slots
     memory.drawn_slots = lambda *given: drawn.append(draw(*given)) or drawn[-1]
-    one_by_one, _ = learnt(METHODS[method], BATCH, BATCH, BATCH, memory=memory, replay_seed=5)
+    one_by_one, _ = learnt(method, BATCH, BATCH, BATCH, memory=memory, replay_seed=5)
     assert all(torch.equal(a, b) for a, b in zip(thrice.state_dict().values(), one_by_one.state_dict().values()))
-    if method not in ("finetune", "joint"):
-        batches_per_step = 2 if method == "derpp" else 1
+    if method is not Finetune:
+        batches_per_step = 2 if method is DERPP else 1
         assert len({tuple(slots) for slots in drawn}) == len(drawn) == 3 * batches_per_step
 
 
@@ -366,19 +367,19 @@ def test_mir_with_fewer_samples_than_it_replays_is_experience_replay():
 # --- augmentation ---
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_a_method_learns_augmented_images_of_batch_and_memory_and_stores_them_as_they_are(name):
+@each_method
+def test_a_method_learns_augmented_images_of_batch_and_memory_and_stores_them_as_they_are(method):
     model, memory = new_model(), with_logits(new_batch(4, [0, 1] * 10))
     stored = {image.numpy().tobytes() for image in memory.images}
     seen = []
     hook = model.register_forward_pre_hook(lambda module, inputs: seen.extend(255 - inputs[0]))
-    method = type("Own", (METHODS[name],), {"augment": lambda self, images: 255 - images})(model, LR)
-    method.learn(model, BATCH, memory)
+    augmenting = type("Augmenting", (method,), {"augment": lambda self, images: 255 - images})
+    augmenting(model, LR).learn(model, BATCH, memory)
     hook.remove()
     images = {image.numpy().tobytes() for image in seen}
     arrived = {image.numpy().tobytes() for image in BATCH.images}
     assert arrived <= images <= arrived | stored
-    assert bool(images - arrived) == (name not in ("finetune", "joint"))
+    assert bool(images - arrived) == (method is not Finetune)
     assert {image.numpy().tobytes() for image in memory.images} == stored
 
 
