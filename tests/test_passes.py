@@ -9,24 +9,27 @@ from conftest import unchanged
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ucl.models import MODELS, SlimResNet18, training_mode
+from ucl.models import SlimResNet18, training_mode
 from ucl.models.batchnorm import BatchNorm2d
+from ucl.models.network import norms_of
 from ucl.models.passes import in_evaluation_mode, in_training_mode
+from ucl.models.slim_resnet import slim_resnet18_groupnorm
 from ucl.models.training_mode import TrainingModeNetwork
 from ucl.scorers import ScoringPasses
 from ucl.scorers import passes as scoring
 
 
-def network(size=28, channels=3, **how):
+def network(size=28, channels=3, kind=SlimResNet18, **how):
     """Uneven weights and statistics, some scales negative, as training leaves them."""
     torch.manual_seed(size)
-    model = SlimResNet18(5, channels, size, **how)
+    model = kind(5, channels, size, **how)
     for norm in model.modules():
-        if isinstance(norm, nn.BatchNorm2d):
+        if isinstance(norm, nn.BatchNorm2d | nn.GroupNorm):
             nn.init.normal_(norm.weight, 0.8, 0.5)
             nn.init.normal_(norm.bias, 0, 0.3)
-            norm.running_mean.normal_()
-            norm.running_var.uniform_(0.5, 2)
+    for norm in norms_of(model):
+        norm.running_mean.normal_()
+        norm.running_var.uniform_(0.5, 2)
     return model
 
 
@@ -198,13 +201,7 @@ def test_dropout_draws_masks_of_its_rate_for_every_pass():
 
 @pytest.fixture
 def grouped():
-    torch.manual_seed(2)
-    model = MODELS["slim_resnet18_groupnorm"](5, 3, 28, dropout=0.3)
-    for norm in model.modules():
-        if isinstance(norm, nn.GroupNorm):
-            nn.init.normal_(norm.weight, 0.8, 0.5)
-            nn.init.normal_(norm.bias, 0, 0.3)
-    return model
+    return network(kind=slim_resnet18_groupnorm, dropout=0.3)
 
 
 def test_group_normalisation_replaces_every_batch_normalisation(grouped):
