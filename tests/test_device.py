@@ -94,7 +94,7 @@ def stepped(dataset, fields, batches):
         {"view_space": "normalized"},
         {"scoring_batchnorm": "train"},
         {"dropout": 0.2},
-        *({"method": method} for method in ("joint", "er-ace", "derpp", "mir")),
+        *({"method": method} for method in ("er-ace", "derpp", "mir")),
         {"method": "mir", "scoring_batchnorm": "train"},
         *({"population": population} for population in ("herding", "closest-to-mean", "coreset")),
     ],
@@ -108,7 +108,7 @@ def test_nothing_in_the_loop_waits_for_the_device(dataset, fields):
         assert not remembering.waits
     # A memory without a score stores few samples late in a stream, and perhaps none of the last batch.
     stored = sum(remembering.total for _, remembering in steps)
-    assert bool(stored) == (fields.get("method") not in ("finetune", "joint"))
+    assert bool(stored) == (fields.get("method") != "finetune")
 
 
 def test_the_watch_sees_what_waits():
