@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import json
+import multiprocessing
 import os
 import pickle
 import random
@@ -213,7 +214,8 @@ def test_images_that_cannot_be_downloaded_are_refused_after_one_download(tiny, t
 REFUSED = [
     *(("jobs", value) for value in (0, 2.0, "many")),
     *(("threads", 0), ("device", "tpu"), ("store", __file__), ("population", "ucl.buffers:Reservoir")),
-    *(("dataset", "counted:images"), ("dataset", "nowhere.npz")),
+    *(("dataset", "counted:images"), ("dataset", "nowhere.npz"), ("configs", "grid.yaml")),
+    ("executor", ProcessPoolExecutor(1, multiprocessing.get_context("fork"))),
 ]
 
 
@@ -229,7 +231,8 @@ def test_an_argument_that_cannot_be_used_is_refused_at_once(tiny, tmp_path, argu
 
 def test_a_users_executor_that_breaks_loses_no_finished_run(tiny, tmp_path):
     (bad,) = scored(tiny, "kills_its_process")
-    with ProcessPoolExecutor(1) as executor, pytest.raises(SweepError) as raised:
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, spawn) as executor, pytest.raises(SweepError) as raised:
         sweep([tiny, bad, tiny.replace(seed=1)], tmp_path / "runs", executor, **SWEEP)
     assert [r.config for r in raised.value.records] == [tiny]
     assert all("BrokenProcessPool" in why for why in raised.value.failures.values())

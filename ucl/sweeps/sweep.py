@@ -82,7 +82,8 @@ def sweep(
         configs: the experiments.
         store: folder of the records.
         executor: any `concurrent.futures.Executor` whose workers can access the folders of the store and of the data,
-            for example ``distributed.Client("tcp://host:8786").get_executor()``. Each worker process runs one
+            for example ``distributed.Client("tcp://host:8786").get_executor()``, or
+            ``ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn"))``. Each worker process runs one
             experiment at a time. A data set given as a path should then be an absolute path. The executor is not shut
             down. By default the runs use this process if `jobs` is 1, and one process per run otherwise.
         jobs: runs at a time, without an executor; above 1 each run has its own process, and on a GPU all share it.
@@ -107,8 +108,15 @@ def sweep(
         SweepError: some runs failed. It is raised after all other runs have ended, and has their `records`.
     """
     configs = list(configs)
+    for config in configs:
+        if not isinstance(config, Config):
+            raise InputError("configs", config, "give ucl.Config objects; ucl.grid makes them from a file or mappings")
     if executor is not None and jobs != 1:
         raise InputError("jobs", jobs, "the executor decides how many runs are made at a time; leave this out")
+    context = getattr(executor, "_mp_context", None)  # of a ProcessPoolExecutor
+    if context is not None and context.get_start_method() == "fork":
+        reason = "a copy of a process that has used torch's threads waits forever; give mp_context=get_context('spawn')"
+        raise InputError("executor", "ProcessPoolExecutor that forks", f"{reason}, or jobs in place of an executor")
     if threads is not None:
         whole_number("threads", threads, 1, MOST_AT_ONCE)
     if jobs == "auto":
