@@ -104,15 +104,15 @@ def test_the_table_has_the_papers_difference_and_each_stream_besides_the_protoco
     assert np.isnan(readings["published"]) and readings["against_paper"] == ""
 
 
-def decisive_runs(changes, processors, stream=("cifar10", 500), first=60):
-    """The runs of the decisive experiment on a stream: F of BI differs from that of all others."""
+def decisive_runs(changes, environments, stream=("cifar10", 500), first=60):
+    """The runs of the decisive experiment on a stream: F of BI, and its environment, differ from the others'."""
     other = [ER, dict(population="class-balanced"), dict(score="EN")]
     other.append(dict(score="ucl.scorers:uniform", smoothing=1e-9, refresh=2))
-    for seed, (change, processor) in enumerate(zip(changes, processors, strict=True), first):
+    for seed, (change, environment) in enumerate(zip(changes, environments, strict=True), first):
         base = Config(dataset=stream[0], memory_size=stream[1], seed=seed)
         for memory in other:
-            yield record_with(base.replace(**memory), f=0.3, environment={"processor": "p"})
-        yield record_with(base.replace(score="BI"), f=0.3 + change, environment={"processor": processor})
+            yield record_with(base.replace(**memory), f=0.3)
+        yield record_with(base.replace(score="BI"), f=0.3 + change, environment=environment)
 
 
 @pytest.fixture
@@ -123,9 +123,10 @@ def decisive_plans(monkeypatch):
 
 
 @pytest.mark.usefixtures("decisive_plans")
-def test_a_seed_of_the_decisive_experiment_counts_if_all_its_runs_are_of_one_processor():
+@pytest.mark.parametrize("machine", [{"processor": "q"}, {"scoring_precision": "bfloat16"}])
+def test_a_seed_of_the_decisive_experiment_counts_if_all_its_runs_are_of_one_processor(machine):
     changes = [-0.1, -0.12, -0.11, 0.5, 0.5]
-    *runs, last = decisive_runs(changes, ["p", "p", "p", "q", "p"])  # Seed 63 is split, and seed 64 lacks a run.
+    *runs, last = decisive_runs(changes, [{}, {}, {}, machine, {}])  # Seed 63 is split, and seed 64 lacks a run.
     table = judged(frame(*runs))
     expected = stats.ttest_1samp([100 * change for change in changes[:3]], 0).confidence_interval(0.95)
     for hypothesis, other in (("D1", "ER"), ("D3", "kept uniform"), ("D3", "CBR")):
@@ -147,7 +148,7 @@ def test_a_seed_of_the_decisive_experiment_counts_if_all_its_runs_are_of_one_pro
 def test_the_decisive_experiment_is_judged_over_all_four_streams():
     changes = [-0.1, -0.12, -0.11, -0.13, -0.1]
     streams = PLANNED["everything rescored"].items()
-    runs = [run for stream, seeds in streams for run in decisive_runs(changes, ["p"] * 5, stream, seeds[0])]
+    runs = [run for stream, seeds in streams for run in decisive_runs(changes, [{}] * 5, stream, seeds[0])]
     table = judged(frame(*runs)).query("reading == 'running' and metric == 'F'")
     verdicts = {"D1": "holds", "D2": "fails", "D3": "holds", "D4": "fails"}
     for hypothesis, expected in verdicts.items():

@@ -160,7 +160,10 @@ def judged(records: pd.DataFrame) -> pd.DataFrame:
 
 
 def _complete(runs: Runs) -> pd.Index:
-    """The streams and seeds of the decisive experiment that have all of its memories on one kind of processor."""
+    """The streams and seeds of the decisive experiment that have all of its memories on one kind of processor.
+
+    Processors with the same name can be of several kinds: some AMD EPYC score in bfloat16, older ones in float32.
+    """
     plans = [plan for plan in COMPARISONS if plan.runs == "everything rescored"]
     memories = {name for plan in plans for name in (plan.memory, plan.other_memory)}
     rows = [
@@ -168,7 +171,9 @@ def _complete(runs: Runs) -> pd.Index:
         for dataset, size in PLANNED["everything rescored"]
         for name in memories
     ]
-    counts = pd.concat(rows).groupby(list(PAIR))["processor"].agg(["size", "nunique"])
+    table = pd.concat(rows)
+    kinds = [(record.processor, record.environment.get("scoring_precision")) for record in table["record"]]
+    counts = table.assign(kind=kinds).groupby(list(PAIR))["kind"].agg(["size", "nunique"])
     return counts.index[(counts["size"] == len(memories)) & (counts["nunique"] == 1)]
 
 
