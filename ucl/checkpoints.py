@@ -11,12 +11,11 @@ import io
 import logging
 import warnings
 import zipfile
-from collections.abc import Mapping, MutableMapping, MutableSequence, MutableSet
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from ucl.config import Config
@@ -26,7 +25,6 @@ from ucl.machine.files import write_or_warn
 from ucl.streams import ClassIncrementalStream, Task
 
 _STATE_METHODS = ("state_dict", "load_state_dict")
-_MUTABLE = (MutableSequence, MutableMapping, MutableSet, np.ndarray, torch.Tensor)
 _log = logging.getLogger(__name__)
 
 
@@ -57,25 +55,24 @@ class Checkpoint(Listener):
         self._file = None if file is None else Path(file)
         self._identity, self._stream, self._device = identity, stream, device
         self._parts = {name: part for name, part in parts.items() if part is not None}
-        self._new = {name: dict(vars(part)) for name, part in self._parts.items()}
 
     def after_task(self, task: Task) -> None:
-        """Write the checkpoint, unless a user's object has state that it cannot keep: then a warning says so."""
+        """Write the checkpoint, unless a user's object may have state that it cannot keep: then a line says so."""
         if self._file is None or task is self._stream.tasks[-1]:
             return
+        if names := ", ".join(_without_state_methods(self._parts)):
+            _log.info("a stopped run starts again, without state_dict and load_state_dict of %s", names)
+            self._file = None
+            return
         state = {"tasks learnt": task.number + 1, **{name: part.state_dict() for name, part in self._parts.items()}}
-        reason, data = "", io.BytesIO()
-        if hidden := _hidden_state(self._parts, self._new):
-            advice = "give your class state_dict and load_state_dict"
-            reason = f"no state_dict has {', '.join(hidden)}; {advice}"
+        data = io.BytesIO()
         try:
             torch.save({"identity": self._identity, "state": state}, data)
             data.seek(0)
             torch.load(data, map_location="cpu", weights_only=True)
         except Exception:  # Pickling calls the user's code, so any error is possible.
             reason = "a state_dict has something else than tensors, numbers, texts, lists, tuples and dicts"
-        if reason:
-            warnings.warn(f"{reason}; no checkpoint is written, so a stopped run starts again", stacklevel=5)
+            warnings.warn(f"{reason}, so a stopped run starts again", stacklevel=5)
             self._file = None
         else:
             write_or_warn(self._file, data.getvalue(), "checkpoint")
@@ -90,7 +87,7 @@ class Checkpoint(Listener):
         if state is None:
             return 0
         for name, part in self._parts.items():
-            base = _package_class(part)
+            base = _package_class(type(part))
             base.load_state_dict(part, state[name])
             if type(part) is not base:  # It may not call super().
                 part.load_state_dict(state[name])
@@ -130,38 +127,29 @@ def read(path: Path, identity: dict[str, Any], device: torch.device) -> dict[str
     return None
 
 
-def _hidden_state(parts: Mapping[str, Any], new: Mapping[str, dict[str, Any]]) -> list[str]:
-    """Names of what no `state_dict` returns, such as "Fifo.seen"; `new` has the attributes of the new parts.
+def _without_state_methods(parts: Mapping[str, Any]) -> list[str]:
+    """The classes of the user's memory, method and score that may have state that no `state_dict` returns.
 
-    A memory or method is resumed if its class defines `state_dict` and `load_state_dict`, or if it has no attributes
-    but those that its base class of this package declares, and numbers and texts that are still those of the new
-    object, such as an argument of its path. Lists and the like of its class may change, too, so it is not resumed with
-    them. A user's method may also set attributes on a memory of this package. A score is resumed if it is a function
-    without attributes or has both methods.
+    The class of a memory or a method has to define `state_dict` and `load_state_dict`, even if it only calls those of
+    its base class: what it changes cannot be seen from outside. A score that is a function without attributes has no
+    state.
     """
-    hidden = [name for k in ("buffer", "method") if k in parts for name in _undeclared_attributes(parts[k], new[k])]
+    kinds = [type(parts[name]) for name in ("buffer", "method") if name in parts]
+    names = [kind.__name__ for kind in kinds if not _defines_state(kind)]
     score = getattr(getattr(parts.get("buffer"), "scorer", None), "score", None)
     function = score.func if isinstance(score, partial) else score
     is_plain = inspect.isfunction(function) and vars(function).keys() <= {"__wrapped__"}
     if score is None or is_plain or all(hasattr(score, name) for name in _STATE_METHODS):
-        return hidden
-    return [*hidden, f"the state of the score {type(function).__name__}"]
+        return names
+    return [*names, f"the score {type(function).__name__}"]
 
 
-def _undeclared_attributes(part: Any, new: dict[str, Any]) -> list[str]:
-    """The attributes of a memory or a method that a checkpoint would lose; `new` are those that it began with."""
-    kind, base = type(part), _package_class(part)
-    if all(getattr(kind, name) is not getattr(base, name) for name in _STATE_METHODS):
-        return []
-    declared = {name for cls in base.__mro__ for name in inspect.get_annotations(cls)}
-    unchanged = {name: value for name, value in vars(part).items() if name in new and value is new[name]}
-    declared |= {name for name, value in unchanged.items() if kind is base or isinstance(value, (int, float, str))}
-    slots = [name for cls in kind.__mro__ for name in vars(cls).get("__slots__", ())]
-    own = [(name, value) for cls in kind.__mro__[: kind.__mro__.index(base)] for name, value in vars(cls).items()]
-    shared = [name for name, value in own if isinstance(value, _MUTABLE) and not name.startswith("__")]
-    return [f"{kind.__name__}.{name}" for name in (*vars(part), *slots, *shared) if name not in declared]
+def _defines_state(kind: type[Any]) -> bool:
+    """Whether a class is of this package or defines both methods itself."""
+    base = _package_class(kind)
+    return kind is base or all(getattr(kind, name) is not getattr(base, name) for name in _STATE_METHODS)
 
 
-def _package_class(part: Any) -> type[Any]:
-    """The most special class of this package from which an object inherits; `object` if there is none."""
-    return next((cls for cls in type(part).__mro__ if cls.__module__.partition(".")[0] == "ucl"), object)
+def _package_class(kind: type[Any]) -> type[Any]:
+    """The most special class of this package from which a class inherits; `object` if there is none."""
+    return next((cls for cls in kind.__mro__ if cls.__module__.partition(".")[0] == "ucl"), object)

@@ -55,8 +55,8 @@ def run(
         checkpoint: a file for the state of the run, written after each task except the last. If it exists and has the
             same run, data, code and machine, the run continues from it, and its result is bit for bit that of an
             uninterrupted run; otherwise it is ignored with a warning. The caller deletes it after storing the record.
-            If a user's object has state and no `state_dict` and `load_state_dict`, no file is written, with
-            a warning. What changes in a network belongs into buffers or `get_extra_state`.
+            No file is written if the class of a user's memory or method, or a score that is an object, does not define
+            `state_dict` and `load_state_dict`. What changes in a network belongs into buffers or `get_extra_state`.
         weights: a folder; the run writes the network after each task to a folder in it, see `ucl.models.load`.
         predictions: a folder; the run writes a file to it, with the predicted class of each test image after each task,
             see `ucl.records.predictions`.

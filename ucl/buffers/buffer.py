@@ -72,19 +72,6 @@ class Buffer(ABC):
         InputError: the size is not a positive whole number.
     """
 
-    # What `state_dict` returns and what never changes; `ucl.checkpoints` reads these names.
-    size: int
-    device: torch.device
-    images: Tensor
-    positions: Tensor
-    scores: Tensor
-    values: dict[str, Tensor]
-    labels: np.ndarray
-    tasks: np.ndarray
-    n_stored: int
-    n_seen: int
-    draw: np.random.Generator
-
     def __init__(
         self, size: int, image_shape: Sequence[int], device: torch.device | str = "cpu", seed: int = 0
     ) -> None:
@@ -96,7 +83,7 @@ class Buffer(ABC):
         self.images = torch.zeros(shape, dtype=torch.uint8, device=device).permute(0, 3, 1, 2)
         self.positions = torch.full((size,), -1, device=device)
         self.scores = torch.full((size,), math.nan, dtype=torch.float64, device=device)
-        self.values = {}
+        self.values: dict[str, Tensor] = {}
         self.labels = np.full(size, -1, dtype=np.int64)
         self.tasks = np.full(size, -1, dtype=np.int64)
         self.n_stored = 0
@@ -166,9 +153,9 @@ class Buffer(ABC):
     def state_dict(self) -> dict[str, Any]:
         """All that `load_state_dict` needs, with the stored images.
 
-        A subclass with additional state extends both methods: ``{**super().state_dict(), "seen": sorted(self.seen)}``.
-        Values are tensors, numbers, texts, lists, tuples and dicts. A run whose memory has further attributes, other
-        than numbers and texts that never change, and does not extend both starts again after a stop.
+        A subclass extends both methods: ``{**super().state_dict(), "seen": sorted(self.seen)}``. Values are tensors,
+        numbers, texts, lists, tuples and dicts. With a user's memory that does not define both, a stopped run starts
+        again.
         """
         n = self.n_stored
         return {

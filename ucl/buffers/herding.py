@@ -64,8 +64,6 @@ class FeatureBuffer(UncertaintyBuffer):
         rule: `herding`, `closest_to_mean`, or another function of the features (N, D) of a class's candidates.
     """
 
-    _rule: Callable[[Tensor], Tensor]
-
     def __init__(self, *arguments: Any, rule: Callable[[Tensor], Tensor], **named: Any) -> None:
         super().__init__(*arguments, scorer=self._numbers, selection=bottom_k, **named)
         self._rule = rule

@@ -20,8 +20,6 @@ class ReservoirBuffer(Buffer):
             draws it among those before it, which favours recent samples slightly.
     """
 
-    inclusive: bool
-
     def __init__(self, *arguments: Any, inclusive: bool = True, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self.inclusive = inclusive
@@ -42,12 +40,10 @@ class ClassBalancedBuffer(Buffer):
     A class that is or once was the largest one of a full memory keeps a reservoir of its own samples.
     """
 
-    _seen_of: dict[int, int]  # number of samples of each class so far
-    _full: list[int]  # classes that are or once were the largest
-
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        self._seen_of, self._full = {}, []
+        self._seen_of: dict[int, int] = {}  # number of samples of each class so far
+        self._full: list[int] = []  # classes that are or once were the largest
 
     def update(self, model: Network, batch: Batch) -> None:
         stored = self.store(batch)

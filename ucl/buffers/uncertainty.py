@@ -61,12 +61,6 @@ class UncertaintyBuffer(Buffer):
         InputError: the size, `refresh` or `smoothing` is out of range.
     """
 
-    refresh: float
-    smoothing: float
-    _slots: dict[int, np.ndarray]  # slots of each class, in the order in which the classes came
-    _has_scores: set[int]  # classes whose stored samples have scores
-    _age: Tensor
-
     def __init__(
         self,
         *arguments: Any,
@@ -79,7 +73,8 @@ class UncertaintyBuffer(Buffer):
         check_fields(refresh=refresh, smoothing=smoothing)
         super().__init__(*arguments, **named)
         self.scorer, self.selection, self.refresh, self.smoothing = scorer, selection, refresh, smoothing
-        self._slots, self._has_scores = {}, set()
+        self._slots: dict[int, np.ndarray] = {}  # slots of each class, in the order in which the classes came
+        self._has_scores: set[int] = set()  # classes whose stored samples have scores
         self._age = torch.zeros_like(self.positions)
 
     def update(self, model: Network, batch: Batch) -> None:

@@ -43,19 +43,11 @@ class Method(ABC):
         augmentations: those of `Config.augmentation`, of the images of the "batch" and the "memory"; empty without.
     """
 
-    # What `state_dict` returns and what never changes; `ucl.checkpoints` reads these names.
-    draw: np.random.Generator
-    augmentations: dict[str, RandAugment]
-    _lr: float
-    _step: Graphed
-    _updates: int
-    _graphs: bool
-
     def __init__(
         self, model: Network, lr: float = 0.1, replay_seed: int = 0, updates: int = 1, graphs: bool = False
     ) -> None:
         self._graphs = graphs
-        self.augmentations = {}
+        self.augmentations: dict[str, RandAugment] = {}
         self.lr = lr
         self.draw = np.random.default_rng(replay_seed)
         self._updates = updates

@@ -37,7 +37,6 @@ class MIR(ExperienceReplay):
     """
 
     n_candidates = 50
-    _in_training_mode: bool
 
     def __init__(self, *arguments: Any, scoring_batchnorm: str = "eval", **named: Any) -> None:
         check_fields(scoring_batchnorm=scoring_batchnorm)

@@ -48,9 +48,6 @@ class AGEM(Method):
             not describe it.
     """
 
-    _reference_batch: int
-    _projected: str
-
     def __init__(self, *arguments: Any, reference_batch: int = 0, projected: str = "batch", **named: Any) -> None:
         check_fields(reference_batch=reference_batch, projected=projected)
         super().__init__(*arguments, **named)
