@@ -10,7 +10,7 @@ import ucl
 from ucl import naming
 from ucl.assembly import build_stream
 from ucl.records import as_table
-from ucl.studies.memory_autopsy import _halves, kept_traits, most_rescored, ranked, traits, with_remedies
+from ucl.studies.memory_autopsy import _halves, kept_traits, ranked, traits, with_remedies
 
 pytestmark = pytest.mark.usefixtures("small_networks")
 
@@ -67,26 +67,6 @@ def test_means_over_the_kept_images_give_classes_equal_weights():
     tasks = [task.positions.tolist() for task in build_stream(config, data)]
     last = {p for positions_in in tasks for index, p in enumerate(positions_in) if index >= 0.9 * len(positions_in)}
     assert row["recent"] == pytest.approx(len(last & set(positions.tolist())) / 10)
-
-
-def test_for_each_method_the_runs_that_rescore_the_most_are_selected():
-    rows = [
-        ("bloodcell", 40, "CBR", ""),
-        ("bloodcell", 40, "BI bottom", "refresh=2"),
-        ("bloodcell", 40, "BI bottom", ""),
-        ("bloodcell", 40, "BI bottom", "precision=float32"),
-        ("bloodcell", 40, "EN bottom", "refresh=10"),
-        ("bloodcell", 160, "BI bottom", "refresh=2"),
-        ("cifar10", 40, "BI bottom", "refresh=2"),
-        ("cifar10", 40, "BI bottom", "refresh=2, smoothing=0.2"),
-        ("cifar10", 1000, "CBR", ""),  # Without a score on this stream there is nothing to compare.
-        ("cifar10-lt", 200, "ER", ""),
-        ("cifar10-lt", 200, "EN bottom", ""),
-        ("cifar10-lt", 200, "EN bottom", "refresh=2"),
-        ("cifar10-lt", 200, "uniform bottom", "refresh=2"),
-    ]
-    kept = pd.DataFrame(rows, columns=["dataset", "memory_size", "method", "settings"])
-    assert [rows[i] for i in most_rescored(kept).index] == [rows[i] for i in (0, 2, 5, 6, 9, 11, 12)]
 
 
 def test_runs_with_a_remedy_are_paired_with_the_same_runs_without_it():

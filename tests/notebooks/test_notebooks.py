@@ -56,7 +56,7 @@ RUNS = {
     "tables": (
         {},
         "table1_cifar10.csv table2_cifar100.csv table3_long_tailed.csv deviations.csv claims.csv "
-        "claims_differences.csv claims_memories.csv",
+        "claims_differences.csv",
     ),
     "what_a_memory_keeps": (
         {"observed": TINY, "device": "cpu"},

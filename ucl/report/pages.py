@@ -27,17 +27,16 @@ def in_full(records: pd.DataFrame, measured: pd.DataFrame, times: pd.DataFrame) 
 
     Args:
         records: figures/runs.
-        measured: these and figures/decisive, which is not in means and comparisons.
+        measured: these and figures/decisive, which is not in comparisons.
         times: figures/leaderboard_costs.csv.
     """
     groups = [comparisons.estimates(records, group).assign(table=name) for name, group in comparisons.GROUPS.items()]
     return {
         "comparisons": pd.concat(groups),
-        "coverage": results.coverage(measured),
+        "coverage": results.coverage(results.cells(measured)),
         "effects": results.effects(records),
         "hypotheses": hypotheses.judged(measured),
         "leaderboard": leaderboard.gaps(records, times),
-        "means": results.means(records),
     }
 
 
@@ -70,7 +69,7 @@ def tables(
         "parts": results.parts_of_forgetting(networks),
         "facts": results.facts(measured, full["coverage"], full["effects"]),
         "coverage": results.coverage_by_dataset(full["coverage"]),
-        "as_in_the_paper": results.as_in_the_paper(full["means"]),
+        "as_in_the_paper": results.near_counts(results.cells(records)),
         "decisive": results.decisive(of_runs.query("other_memory != 'CBR'")),
         "decisive_reported": results.decisive(of_runs.query("other_memory == 'CBR'")).drop(columns="verdict"),
         "hypotheses": results.hypotheses(planned.query("expected != ''")),

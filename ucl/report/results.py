@@ -1,4 +1,4 @@
-"""Records, coverage of the paper's cells, means with published numbers, claims and hypotheses."""
+"""Records, coverage of the paper's cells, claims and hypotheses."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from ucl import naming
-from ucl.catalogue import PAPER_SCORES, UNIFORM, WITHOUT_SCORE, method_and_selection
+from ucl.catalogue import PAPER_SCORES, UNIFORM, WITHOUT_SCORE
 from ucl.config import Config
 from ucl.evidence import paper
 from ucl.evidence.claims import VERDICTS
@@ -17,15 +17,10 @@ from ucl.evidence.effects import ALL_STREAMS, NUMBERS, PAIR, differences, effect
 from ucl.evidence.hypotheses import PLANNED
 from ucl.evidence.run_measures import SETTINGS, Runs, of_one_version
 from ucl.evidence.table_formats import estimate_text, mean_and_std, signed, with_interval
-from ucl.evidence.tables import verdict
-from ucl.records import MEASURES, failures
-from ucl.records.runs import without_failures
+from ucl.evidence.tables import in_all_settings, verdict
+from ucl.records import failures
 from ucl.report.comparisons import BI, CBR, EN, ER, GROUPNORM, exploratory_note
 
-_METHODS: list[dict[str, Any]] = [
-    *(WITHOUT_SCORE[name].fields for name in ("ER", "CBR", "A-GEM", "Finetune")),
-    *({"score": score, "selection": selection} for score in PAPER_SCORES for selection in ("bottom", "step", "top")),
-]
 _STREAM: dict[str, Any] = {"dataset": "bloodcell", "memory_size": 40}
 _BLOODCELL = BI.replace(**_STREAM)
 _TRAINING = {name: naming.PUBLISHED_CODE[name] for name in ("scoring_batchnorm", "view_draws", "view_space")}
@@ -87,7 +82,7 @@ def facts(records: pd.DataFrame, cells: pd.DataFrame, differences: pd.DataFrame)
         cells: see `coverage`.
         differences: see `effects`.
     """
-    stored, counts = list(records["record"]), cells[list(SETTINGS)].fillna(0) > 0
+    stored, counts = list(records["record"]), cells[list(SETTINGS)] > 0
     scored = cells.loc[cells["selection"] != "", "everything rescored"]
     on_cpus = [record for record in stored if record.environment["device"] == "cpu"]
     hours = sum(record.timing["total"] * record.environment.get("threads", 1) for record in on_cpus) / 3600
@@ -101,10 +96,6 @@ def facts(records: pd.DataFrame, cells: pd.DataFrame, differences: pd.DataFrame)
         "records": len(stored),
         "records of seeds measured before PROTOCOL.md (exploratory)": n_exploratory(records),
         "records from a GPU": len(stored) - len(on_cpus),
-        "records from a GPU without a score": sum(
-            not record.config.uses_scores for record in stored if record.environment["device"] != "cpu"
-        ),
-        "kinds of CPU": len({record.processor for record in on_cpus}),
         "core hours on CPUs": f"{hours:.0f}",
         "measured": f"{dates[0]} to {dates[-1]}",
         "networks that diverged or collapsed, in no mean": failures(stored) or "none",
@@ -116,95 +107,57 @@ def facts(records: pd.DataFrame, cells: pd.DataFrame, differences: pd.DataFrame)
     return pd.DataFrame(rows.items(), columns=["fact", "value"])
 
 
-def coverage(records: pd.DataFrame) -> pd.DataFrame:
+def cells(records: pd.DataFrame) -> pd.DataFrame:
+    """The cells of the paper's Tables 1 to 3 at all seeds, see `ucl.evidence.tables.in_all_settings`."""
+    seeds = records["seed"].unique()
+    return pd.concat([in_all_settings(records, f"table{n}", seeds) for n in (1, 2, 3)], ignore_index=True)
+
+
+def coverage(cells: pd.DataFrame) -> pd.DataFrame:
     """The number of runs of each cell of the paper's Tables 1 to 3.
+
+    Args:
+        cells: see `cells`.
 
     Returns:
         One row per cell, 156 rows: columns table, dataset, memory_size, method, selection ("" for a baseline), and the
-        number of runs with each of `SETTINGS`, <NA> if it cannot change a result (`refresh` without a score).
+        number of runs with each of `SETTINGS`.
     """
-    counting = Runs(records)
-    runs = {
-        (config.dataset, config.memory_size, config.label, setting): len(without_failures(counting.rows(config)))
-        for setting, config in _cells()
-    }
-    counts = pd.Series(runs).unstack()[[*SETTINGS]].astype("Int64")
-    cells = paper.published()[["table", *paper.CELL[:4]]].drop_duplicates(ignore_index=True)
-    cells["label"] = (cells["method"] + " " + cells["selection"]).str.strip()
-    return cells.join(counts, on=["dataset", "memory_size", "label"]).drop(columns="label")
+    of_a = (
+        cells[cells["metric"] == "A"]
+        .replace({"settings": {"": "everything rescored"}})
+        .rename(columns={"grid": "table"})
+    )
+    index = ["table", *paper.CELL[:4]]
+    counts = of_a.pivot_table("n", index, "settings", "sum", fill_value=0, sort=False)
+    return counts.reindex(columns=[*SETTINGS], fill_value=0).astype(int).rename_axis(columns=None).reset_index()
 
 
 def coverage_by_dataset(cells: pd.DataFrame) -> pd.DataFrame:
     """How many cells of each data set have runs with each setting, and how many have none; see `coverage`."""
-    counts = cells[list(SETTINGS)].fillna(0) > 0
+    counts = cells[list(SETTINGS)] > 0
     counts = counts.assign(cells=True, none=~counts.any(axis=1))[["cells", *SETTINGS, "none"]]
     totals = counts.groupby(cells["dataset"], sort=False).sum()
     totals.loc["all"] = totals.sum()
     return totals.reset_index().rename(columns={"dataset": "data set", "none": "no run"})
 
 
-def means(records: pd.DataFrame) -> pd.DataFrame:
-    """Means over the seeds, one row per measured cell and setting.
+def near_counts(cells: pd.DataFrame) -> pd.DataFrame:
+    """In how many cells with at least two seeds A and F are near the paper's, by settings and method.
 
-    Returns:
-        Columns dataset, memory_size (<NA> for Finetune), method (the label), setting (a key of `SETTINGS`), n,
-        exploratory (how many of the n); of each of `ucl.records.MEASURES` the mean and, as <measure>_std, the sample
-        standard deviation in per cent; detectable_A and detectable_F, the detectable paired difference from ER with
-        the same settings, in points; last_share_n and pairs_ER, the runs and pairs behind these; published_A and
-        published_F with their _std. A number that does not exist is NaN.
+    Args:
+        cells: see `ucl.evidence.tables.in_all_settings`; near is its `ucl.evidence.tables.verdict`.
     """
-    counting, rows = Runs(records), []
-    for setting, config in _cells():
-        runs = counting.of(config)
-        if runs.empty:
-            continue
-        stream = config.dataset, config.memory_size
-        er = counting.of(config.replace(method="er", population="reservoir"))
-        pairs = differences(runs, er if config.label not in ("ER", "Finetune") else er[:0])
-        rows.append(
-            {
-                "dataset": config.dataset,
-                "memory_size": config.memory_size if config.uses_memory else pd.NA,
-                "method": config.label,
-                "setting": setting,
-                "n": len(runs),
-                "exploratory": n_exploratory(runs),
-                **runs[[*MEASURES]].mean(),
-                **runs[[*MEASURES]].std(ddof=1).add_suffix("_std"),
-                **{f"detectable_{metric}": summary(pairs, metric)["detectable_by_stream"] for metric in "AF"},
-                "last_share_n": int(runs["last_share"].count()),
-                "pairs_ER": len(pairs),
-                **{f"published_{metric}": paper.printed(stream, config.label, metric) for metric in "AF"},
-                **{f"published_{metric}_std": paper.printed(stream, config.label, metric, "std") for metric in "AF"},
-            }
-        )
-    return pd.DataFrame(rows)
-
-
-def _cells() -> list[tuple[str, Config]]:
-    """Setting and experiment of each cell of the paper, each experiment once."""
-    cells: dict[str, tuple[str, Config]] = {}
-    for (dataset, size), (setting, fields), method in itertools.product(paper.streams(), SETTINGS.items(), _METHODS):
-        config = Config(dataset=dataset, memory_size=size, **method).replace(**fields)
-        cells.setdefault(config.key, (setting, config))
-    return list(cells.values())
-
-
-def as_in_the_paper(measured: pd.DataFrame) -> pd.DataFrame:
-    """In how many cells of `means` A and F differ from the paper's by at most the sum of both standard deviations."""
-    cells = measured[(measured["n"] > 1) & measured["published_A"].notna()].copy()
-    for metric in "AF":
-        numbers = {"std": cells[f"{metric}_std"], "published_std": cells[f"published_{metric}_std"]}
-        numbers["difference"] = cells[metric] - cells[f"published_{metric}"]
-        cells[f"near in {metric}"] = verdict(pd.DataFrame(numbers)) == "near"
-    selection = [method_and_selection(label)[1] for label in cells["method"]]
-    cells["methods"] = [
-        f"scores, {name}" if name else label for name, label in zip(selection, cells["method"], strict=True)
+    judged = cells.assign(verdict=verdict(cells)).replace({"settings": {"": "everything rescored"}})
+    judged = judged[judged["verdict"] != ""]
+    methods = judged["method"].replace(["ER", "CBR"], "ER and CBR")
+    judged["methods"] = methods.where(judged["selection"] == "", "scores, " + judged["selection"])
+    groups = judged.assign(near=judged["verdict"] == "near").groupby(["settings", "methods", "metric"], sort=False)[
+        "near"
     ]
-    cells["methods"] = cells["methods"].replace(["ER", "CBR"], "ER and CBR")
-    groups = cells.rename(columns={"setting": "settings"}).groupby(["settings", "methods"], sort=False)
-    counted = groups[["near in A", "near in F"]].sum().astype(int)
-    return counted.assign(cells=groups.size()).reset_index()[["settings", "methods", "cells", "near in A", "near in F"]]
+    counts = groups.sum().unstack().add_prefix("near in ")
+    counts.insert(0, "cells", groups.size().unstack()["A"])
+    return counts.rename_axis(columns=None).reset_index()
 
 
 def with_differences(records: pd.DataFrame, experiments: Mapping[str, Config]) -> pd.DataFrame:

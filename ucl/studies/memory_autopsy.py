@@ -170,22 +170,6 @@ def _stream_and_images(record: Record) -> tuple:
     return config.dataset_name, config.memory_size, config.seed, tuple(sorted(record.memory["position"]))
 
 
-def most_rescored(kept: pd.DataFrame) -> pd.DataFrame:
-    """The rows of `kept_traits` with the settings of the paper's text, or for the scores of some streams `refresh=2`.
-
-    The scores of a stream have one setting: `refresh=2` if more of them were run with it. Streams without a score have
-    no row.
-    """
-    streams = []
-    for _, group in kept.groupby(["dataset", "memory_size"], sort=False):
-        is_scored = group["method"].str.endswith((" bottom", " step", " top"))
-        methods = group[is_scored].groupby("settings")["method"].nunique()
-        if len(methods):
-            settings = max(("", "refresh=2"), key=lambda name: methods.get(name, 0))
-            streams.append(group[group["settings"] == np.where(is_scored, settings, "")])
-    return pd.concat(streams) if streams else kept[:0]
-
-
 def with_remedies(kept: pd.DataFrame) -> pd.DataFrame:
     """What changes in `kept_traits` if a score repeats better: with a remedy minus without it, paired by seed.
 
