@@ -229,6 +229,9 @@ def conv(n_classes, channels, image_size):
     return nn.Sequential(nn.Conv2d(channels, n_classes, 25), nn.AdaptiveAvgPool2d(1), nn.Flatten())
 def untracked(n_classes, channels, image_size):
     return nn.Sequential(nn.BatchNorm2d(channels, track_running_stats=False), Grouped(n_classes, channels, image_size))
+def across(n_classes, channels, image_size):
+    layers = nn.Linear(channels * image_size**2, 8), nn.TransformerEncoderLayer(8, 1, 8), nn.Linear(8, n_classes)
+    return nn.Sequential(nn.Flatten(), *layers)  # The images are one sequence.
 class Late(Grouped):
     def forward(self, x):
         return super().forward(x)[:, : -1 if self.training else None]
@@ -244,7 +247,7 @@ REFUSED = {
     "score": "overwritten",
     "population": "Vector Lazy Short Rows Breaks Draws",
     "method": "Forgets Values Vector",
-    "model": "square number wide frozen narrow untracked Late Trips",
+    "model": "square number wide frozen narrow untracked across Late Trips",
     "dataset": "argument missing_file",
 }  # names in wrong.py by the field that cannot use them; further scores are in `test_user_objects` and `test_scorers`
 

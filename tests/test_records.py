@@ -1,6 +1,5 @@
 """Records on disk: complete or absent, read back unchanged, whatever other files are in the folder."""
 
-import dataclasses
 import json
 import os
 import re
@@ -78,46 +77,12 @@ def test_a_run_that_diverged_is_evidence_too(store):
     store.save(diverged)
     again = store.lookup(diverged.config).record
     assert_same(again, diverged)
-    assert (again.diverged_after, again.collapsed, again.failure) == (1, False, "diverged")
+    assert (again.diverged_after, again.failure) == (1, "diverged")
     assert np.isnan([again.last_accuracy, again.last_forgetting, *again.measures().values()]).all()
     assert again.warning and "\n" not in again.warning and again.warning in str(again) and "diverged" in repr(again)
     store.save(record_of(Config()))
     columns = load_records(store.folder).set_index("lr")["diverged_after"]
     assert columns[10.0] == 1 and columns[0.1] is pd.NA
-
-
-@pytest.mark.parametrize(
-    ("recall", "n_tasks", "collapsed"),
-    [
-        # class order 2, 0, 3, 1
-        ([[1, NAN, 0, NAN], [0, 1, 0, 0]], 2, True),  # a single class after both tasks
-        ([[1, NAN, 0, NAN], [1, 0, 0, 0]], 2, True),
-        ([[0.9, NAN, 0.5, NAN], [1, 0, 0, 0]], 2, True),  # forgetting leads to classes of the last task
-        ([[0.9, NAN, 0.5, NAN], [0, 1, 0, 0]], 2, False),  # as it does here, to only one of them
-        ([[1, NAN, 0, NAN], [0, 0.9, 0, 0.9]], 2, False),  # all is forgotten, and the last task is known
-        ([[1, NAN, 0, NAN], [0, 0.9, 0, 0]], 2, False),
-        ([[1, NAN, 0, NAN], [0, 0, 0, 0]], 2, False),
-        ([[1, 0, 0, 0]], 1, True),
-        ([[NAN, NAN, 1, NAN], [1, NAN, 0, NAN], [0, NAN, 0, 1], [0, 1, 0, 0]], 4, False),  # tasks of one class
-        ([[NAN, NAN, 1, NAN], [1, NAN, 0, NAN], [1, NAN, 0, 0], [1, 0, 0, 0]], 4, True),  # the class of an earlier task
-        ([[1, NAN, NAN, NAN], [1, NAN, NAN, NAN]], 2, False),  # a single class has test images
-        ([[0, NAN, 1, NAN], [1, NAN, 0, 0], [0, 1, 0, 0]], 3, False),  # only the first of three tasks has two classes
-        ([[0, NAN, 1, NAN], [1, NAN, 0, 0], [0, 0, 0, 1]], 3, True),
-        ([[NAN, NAN, 1, NAN], [1, 0, 0, 0]], "2|0,3,1", False),
-        ([[1, 0, 0, NAN], [1, 0, 0, 0]], "2,0,1|3", True),
-        ([[0.9, NAN, 0.5, NAN], [0, 1, 0, 0]], "joint", True),  # the tasks are learnt together, so none is forgotten
-    ],
-)
-@pytest.mark.filterwarnings("error")
-def test_a_network_that_gives_one_class_for_everything_has_collapsed_unless_it_forgot(recall, n_tasks, collapsed):
-    joint = Config(method="joint") if n_tasks == "joint" else Config()
-    config = Config(tasks=n_tasks) if "|" in str(n_tasks) else joint
-    accuracy = np.where(np.tri(len(recall)), 0.5, NAN)
-    record = dataclasses.replace(record_of(config, accuracy=accuracy), class_recall=np.array(recall, float))
-    assert record.collapsed is collapsed
-    assert record.failure == ("collapsed" if collapsed else "")
-    assert bool(record.warning) is collapsed
-    assert Record.from_json(record.to_json()).collapsed is collapsed
 
 
 def test_missing_values_are_null_in_strict_json():
@@ -346,7 +311,7 @@ def test_the_table_has_a_row_per_record_and_the_fields_and_results_as_columns(st
         store.save(record_of(config))
     store.save(measured)
     table = load_records(store.folder)
-    facts = "diverged_after collapsed seconds seconds_per_batch device processor threads fingerprint date key record"
+    facts = "diverged_after seconds seconds_per_batch device processor threads fingerprint date key record"
     facts += " last_accuracy last_forgetting"
     fields, measures = json.loads(Config().to_json()), measured.measures()
     assert list(table.columns) == ["label", *fields, *measures, *facts.split()]

@@ -446,7 +446,7 @@ def test_the_command_sweeps_reports_and_resumes(mine, cli):
     assert code == 1 and out.splitlines()[-1].startswith("0 of 2 runs are in runs")
     code, out, errors = cli("sweep", "--seeds", 0, 1, "--threads", 1, *mine)
     assert code == 0 and out.startswith("all 2 runs are in runs")
-    result = r"tiny.npz, .*memory 8, ER, .*seed [01]: (collapsed, )?A \d+\.\d %, F -?\d+\.\d %, \d+ s"
+    result = r"tiny.npz, .*memory 8, ER, .*seed [01]: A \d+\.\d %, F -?\d+\.\d %, \d+ s"
     assert re.search(rf"1 of 2: {result}; about \d+ s left\n", errors)
     assert re.search(rf"2 of 2: {result}\n", errors)
     code, out, _ = cli("status", *mine)

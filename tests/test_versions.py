@@ -20,7 +20,6 @@ from ucl.sweeps.sweep import sweep
 
 pytestmark = pytest.mark.usefixtures("small_networks")
 SWEEP = {"device": "cpu", "progress": False, "threads": 1}
-# Small steps on small batches keep every network from collapsing: a collapsed run would enter no mean.
 TINY = dict(n_tasks=2, memory_size=8, population="reservoir", precision="float32", batch_size=2, lr=0.03)
 SCORED = {**TINY, "population": "uncertainty", "score": "mine:score"}
 SCORE = "def score(logits):\n    return {sign}logits.softmax(-1).amax(-1).std(0)  # {sign}\n"

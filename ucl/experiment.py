@@ -14,7 +14,6 @@ import torch
 
 from ucl import user_objects
 from ucl.assembly import Parts, assemble, find_user_object
-from ucl.catalogue import is_user_object
 from ucl.checkpoints import Checkpoint
 from ucl.config import Config
 from ucl.errors import InputError
@@ -71,11 +70,7 @@ def run(
     """
     if not isinstance(config, Config):
         raise InputError("config", config, "give a ucl.Config")
-    if (
-        is_user_object(config.score)
-        and config.idle.get("score") == "population"
-        and "population" not in config.explicit
-    ):
+    if "score" in config.explicit and config.idle.get("score") == "population" and "population" not in config.explicit:
         warnings.warn(f"{config.label}: {no_effect(config, 'score')}", stacklevel=3)
     data, chosen, dtype, facts = _prepare(config, device, root)
     with repeatable(config.seed, chosen):
@@ -119,8 +114,9 @@ def run(
         )
     if record.diverged_after is not None:
         warnings.warn(record.warning, stacklevel=3)
-    elif buffer is not None and not buffer.n_stored:
-        warnings.warn(f"{config.label}: the memory is empty at the end of the run", stacklevel=3)
+    elif buffer is not None and not (buffer.n_stored and buffer.n_seen):
+        reason = "its update did not count n_seen" if buffer.n_stored else "the memory is empty at the end of the run"
+        warnings.warn(f"{config.label}: {reason}", stacklevel=3)
     return record
 
 

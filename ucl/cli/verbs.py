@@ -67,7 +67,9 @@ def run(options: argparse.Namespace) -> int:
         from ucl.sweeps.sweep import check_inputs
 
         check_inputs([config], options.data)
-        check_writable("store", store.folder)
+        for name, path in {"store": store.folder, **files}.items():
+            if path is not None:
+                check_writable(name, Path(path))
         if options.threads:
             torch.set_num_threads(options.threads)
         settings = dict(device=options.device, root=options.data, graphs=options.graphs, **files)
@@ -160,8 +162,7 @@ def results(options: argparse.Namespace) -> int:
     """Show the records of a store as a table: mean and sample standard deviation over n seeds.
 
     Runs are averaged over seeds and over nothing else: runs with other settings, images or versions of your own objects
-    have rows of their own. Runs that diverged or collapsed do not enter a mean and are counted under left_out. A run
-    collapsed if its last network predicts one class for all test images, and forgetting does not explain it.
+    have rows of their own. Runs that diverged do not enter a mean and are counted under left_out.
     """
     records = _records(options)
     from ucl.evidence import averages, tables

@@ -117,7 +117,9 @@ def between(
     pairs = sound[0].merge(sound[1], on=_KEYS, suffixes=("", "_other"))
     if pairs.empty:
         raise InputError("", None, f"no run of {names[0]} has a partner among those of {names[1]}: {_mismatch(*sound)}")
-    for (dataset, _), images in pairs.groupby(["dataset", "memory_size"])["images"].unique().items():
+    # A run on other images than its partner's is in no pair.
+    both = pd.concat(sound).merge(pairs[["dataset", "memory_size"]].drop_duplicates())
+    for (dataset, _), images in both.groupby(["dataset", "memory_size"])["images"].unique().items():
         if len(images) > 1:
             reason = (
                 f"was measured on {len(images)} versions of its images; choose one, such as fingerprint={images[0]}"

@@ -178,5 +178,6 @@ def class_recall(records: Records) -> Figure:
     ax.set_ylim(len(order) - 0.5, -0.5)
     ax.set_title(plain(first.config.dataset_name))
     handles = [plt.Line2D([], [], color=color(label), marker="o") for label in names]
-    legend(figure, handles, list(names.values()), "filled: at the end, open: the best test before, dots: seeds")
+    title = "filled: at the end, open: best before (seeds with both), dots: seeds"
+    legend(figure, handles, list(names.values()), title)
     return figure

@@ -43,7 +43,7 @@ def same_but_for_seed(records: Records) -> list[Record]:
         reason = "there is nothing to draw: none of these runs is measured; `ucl.sweep` measures them"
         raise InputError("", None, reason)
     facts = [facts_of(record) for record in sorted(records, key=lambda record: record.date, reverse=True)]
-    for name in ("dataset", "fingerprint", *sorted(naming.STREAM - {"dataset"})):
+    for name in ("dataset", *sorted(naming.STREAM - {"dataset"}), "fingerprint"):
         distinct = {run.get(name) for run in facts} - {None}
         if len(distinct) > 1:
             value = listed([next(run[name] for run in facts if run.get(name) is not None)])  # of the newest run

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -15,7 +14,7 @@ import numpy as np
 from ucl import metrics
 from ucl.config import Config
 from ucl.errors import first_of, one_line_with_type
-from ucl.fields import classes_in, decimal
+from ucl.fields import decimal
 from ucl.naming import run_name
 from ucl.records.measures import MEANINGS, Anytime, Reading, accuracy_so_far, to_lists
 
@@ -114,53 +113,28 @@ class Record:
 
     @property
     def in_brief(self) -> str:
-        """The results, such as "A 84.2 %, F 17.4 %", after the kind of failure if the run failed."""
+        """The results, such as "A 84.2 %, F 17.4 %", or the kind of failure if the run failed."""
         if self.diverged_after is not None:
             return self.failure
         balanced = " (balanced)" if self.config.balanced_accuracy else ""
-        results = f"A {decimal(100 * self.last_accuracy)} %{balanced}, F {decimal(100 * self.last_forgetting)} %"
-        return f"{self.failure}, {results}" if self.failure else results
-
-    @property
-    def collapsed(self) -> bool:
-        """Whether the final network predicts one class for every test image, and forgetting does not explain it.
-
-        A network that forgets predicts classes of the last task only, and may happen to predict just one of them. It
-        counts as collapsed if the class is of an earlier task, if it predicted a single class after the previous task
-        too, or if the tasks were learnt together (the method "joint").
-        """
-        if self.diverged_after is not None:
-            return False
-        answer = _only_answer(self.class_recall[-1])
-        n_last = len(self.class_order) // len(self.accuracy)  # earlier tasks may have one class more
-        if self.config.tasks != "equal":
-            n_last = len(classes_in(self.config.tasks)[-1])
-        last_task = self.class_order[-n_last:]
-        if answer is None or answer not in last_task or self.config.method == "joint":
-            return answer is not None
-        return len(last_task) > 1 and (len(self.accuracy) == 1 or _only_answer(self.class_recall[-2]) is not None)
+        f = "" if len(self.accuracy) == 1 else f", F {decimal(100 * self.last_forgetting)} %"
+        return f"A {decimal(100 * self.last_accuracy)} %{balanced}{f}"
 
     @property
     def failure(self) -> str:
-        """ "diverged", "collapsed", or "" for a run whose results enter means."""
-        return "diverged" if self.diverged_after is not None else "collapsed" if self.collapsed else ""
+        """ "diverged", or "" for a run whose results enter means."""
+        return "diverged" if self.diverged_after is not None else ""
 
     @property
     def warning(self) -> str:
         """Why the run failed and what to do, in one line; "" if it did not fail."""
-        n_tasks, lr = len(self.accuracy), self.config.lr
-        if self.diverged_after is not None:
-            return (
-                f"the network diverged during task {self.diverged_after + 1} of {n_tasks}: its weights, statistics "
-                f"or logits are NaN or infinite, so it ended there without a last accuracy; give an lr below {lr:g}"
-            )
-        if self.collapsed:
-            name = self.classes[int(np.nanargmax(self.class_recall[-1]))]
-            return (
-                f"at the end the network predicts the class {name!r} for every test image: it has collapsed, or hardly "
-                f"learnt anything; give an lr below {lr:g}, or more training images"
-            )
-        return ""
+        if self.diverged_after is None:
+            return ""
+        return (
+            f"the network diverged during task {self.diverged_after + 1} of {len(self.accuracy)}: its weights, "
+            "statistics or logits are NaN or infinite, so it ended there without a last accuracy; give an lr below "
+            f"{self.config.lr:g}"
+        )
 
     @property
     def last_accuracy(self) -> float:
@@ -325,17 +299,10 @@ def processor_of(environment: dict[str, Any]) -> str:
 
 
 def failures(records: Iterable[Record]) -> str:
-    """The number of records of failed runs, such as "1 diverged, 2 collapsed"; "" if there are none."""
-    counts = Counter(record.failure for record in records)
-    return ", ".join(f"{counts[name]} {name}" for name in ("diverged", "collapsed") if counts[name])
+    """The number of records of failed runs, such as "1 diverged"; "" if there are none."""
+    n = sum(bool(record.failure) for record in records)
+    return f"{n} diverged" if n else ""
 
 
 def _sha256(content: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def _only_answer(recall_C: np.ndarray) -> int | None:
-    """The class that a network predicts for every test image; None otherwise, and if only one class is tested."""
-    (recalled,) = np.nonzero(recall_C > 0)
-    one_of_many = len(recalled) == 1 and recall_C[recalled[0]] == 1 and np.count_nonzero(~np.isnan(recall_C)) > 1
-    return int(recalled[0]) if one_of_many else None

@@ -25,7 +25,7 @@ def load_records(store: str | Path) -> pd.DataFrame:
     Returns:
         One row per record: its `label` (the method's name in the paper's tables), one column per field of `Config`
         (empty if the field can't change the run's result), its measures (`Record.measures`; A and F in [0, 1] and
-        [-1, 1], not in per cent), diverged_after (NA if the run did not diverge), collapsed, seconds,
+        [-1, 1], not in per cent), diverged_after (NA if the run did not diverge), seconds,
         seconds_per_batch, device, processor, threads, fingerprint, date, key, the `record` itself, and A and F once
         more as last_accuracy and last_forgetting, their names in `Record`. Without records it is empty.
 
@@ -73,7 +73,6 @@ def _row(record: Record) -> dict[str, Any]:
 
 _FACTS: dict[str, Callable[[Record], Any]] = {  # the last columns
     "diverged_after": lambda record: record.diverged_after,
-    "collapsed": lambda record: record.collapsed,
     "seconds": lambda record: record.timing["total"],
     "seconds_per_batch": lambda record: record.seconds_per_batch,
     "device": lambda record: record.environment["device"],
@@ -106,7 +105,7 @@ def latest_in_order(records: pd.DataFrame) -> pd.DataFrame:
 
 
 def without_failures(runs: pd.DataFrame) -> pd.DataFrame:
-    """The rows whose networks neither diverged nor collapsed; `runs` has a column `record`, see `ucl.load_records`."""
+    """The rows whose networks did not diverge; `runs` has a column `record`, see `ucl.load_records`."""
     return runs if runs.empty else runs[[not record.failure for record in runs["record"]]]
 
 

@@ -98,7 +98,7 @@ def facts(records: pd.DataFrame, cells: pd.DataFrame, differences: pd.DataFrame)
         "records from a GPU": len(stored) - len(on_cpus),
         "core hours on CPUs": f"{hours:.0f}",
         "measured": f"{dates[0]} to {dates[-1]}",
-        "networks that diverged or collapsed, in no mean": failures(stored) or "none",
+        "networks that diverged, in no mean": failures(stored) or "none",
         "records on other versions or sizes of the images, in no table": len(stored) - len(of_one_version(records)),
         "pairs of effects.csv": int(pairs["n"].sum()),
         "pairs that join two kinds of processor": int((pairs["n"] - pairs["same_processor"]).sum()),

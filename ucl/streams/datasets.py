@@ -111,6 +111,7 @@ def read_images(files: Sequence[str | Path], image_size: int, channels: int = 3)
     Raises:
         InputError: a file can't be used, or it is in colour and `channels` is 1.
     """
+    files = [files] if isinstance(files, (str, Path)) else files
     paths = [Path(os.path.expanduser(file)) for file in files]
     items = {"new": (len(paths), ((str(path), path, 0) for path in paths))}
     try:

@@ -138,8 +138,8 @@ def read_folder(root: Path, size: int, data_folder: Path) -> dict[str, Any]:
     arrays = decode(str(root), items, size, data_folder)
     if numbers:
         arrays |= {f"{split}_patients": names for split, names in patients.items()}
-        note = f"a folder in a class folder is a patient ({first_of(list(numbers))}), whose images are all in one split"
-        _log.info("%s: %s", root.name, note)
+        note = "folders in class folders are patients, whose images are all in one split"
+        _log.info("%s: %d %s: %s", root.name, len(numbers), note, first_of(list(numbers)))
     arrays |= {f"{split}_files": [s.file.relative_to(root).as_posix() for s in part] for split, part in samples.items()}
     return {key: np.asanyarray(values) for key, values in {**arrays, "classes": classes}.items()}
 

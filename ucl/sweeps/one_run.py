@@ -75,7 +75,7 @@ def measure(config: Config, store: str, threads: int | None, root: str | None, c
             stored, is_new = measure_once(RecordStore(store, root), config, root=root, progress=False, **how)
             record = stored.record
             if record is None:
-                return Outcome("locked", "another process is measuring it")
+                return Outcome("locked", "another process is measuring it; run this again to have its record")
             if not is_new:
                 return Outcome("measured", "measured by another process")
             return Outcome("measured", f"{record.in_brief}, {duration(record.timing['total'])}")

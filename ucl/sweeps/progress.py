@@ -77,7 +77,7 @@ def status(
     Returns:
         One row per stream, memory size and method: dataset (see `ucl.naming.stream_of`), memory_size (NA without a
         memory), label (see `ucl.naming.name_of`), runs, measured, failed (how many of
-        the measured runs diverged or collapsed, such as "1 diverged"), locked (seeds that a process is measuring now),
+        the measured runs diverged, such as "1 diverged"), locked (seeds that a process is measuring now),
         missing (other seeds without a record) and seconds (the time of the missing runs here, one after another: the
         mean of the row's measured runs with the same `Record.processor`, times their number; NaN without such runs).
 

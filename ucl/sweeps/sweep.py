@@ -49,7 +49,7 @@ class SweepError(RuntimeError):
         for name, error in self.failures.items():
             names.setdefault(error, []).append(name)
         n, others = len(self.failures), len({record.config.key for record in self.records})
-        lines = [f"{n} {'run' if n == 1 else 'runs'} failed; records of the other runs: {others}"]
+        lines = [f"{n} {'run has' if n == 1 else 'runs have'} no record; records of the other runs: {others}"]
         lines += [f"  {first_of(alike)}: {error}" for error, alike in names.items()]
         return "\n".join(lines)
 
@@ -107,7 +107,7 @@ def sweep(
             user object. No run has begun then.
         SweepError: some runs failed. It is raised after all other runs have ended, and has their `records`.
     """
-    configs = list(configs)
+    configs = [configs] if isinstance(configs, (Config, str)) else list(configs)
     for config in configs:
         if not isinstance(config, Config):
             raise InputError("configs", config, "give ucl.Config objects; ucl.grid makes them from a file or mappings")
@@ -135,10 +135,12 @@ def sweep(
         if executor is None:
             resolve_device(device)
             check_inputs(missing, folder)
-        check_writable("store", records.folder)
+        folders = {"store": records.folder, "weights": weights, "predictions": predictions}
+        for name, path in folders.items():
+            if path is not None:
+                check_writable(name, Path(path))
         if jobs > 1:
             threads = threads or max(1, torch.get_num_threads() // jobs)
-        folders = {"store": records.folder, "weights": weights, "predictions": predictions}
         how: dict[str, Any] = {name: None if f is None else str(Path(f).absolute()) for name, f in folders.items()}
         how |= {"root": folder, "device": device, "threads": threads, "graphs": graphs}
         failures = _measure_all(missing, progress, executor, jobs, **how)
