@@ -201,23 +201,17 @@ class Inverted(Resumed, Fifo):
 
 
 class Counts(torch.nn.Module):
-    """A network that counts its steps in a buffer."""
-
-    persistent = True
+    """A network that counts its steps in a buffer that is not persistent."""
 
     def __init__(self, n_classes, channels, image_size):
         super().__init__()
         self.head = torch.nn.Linear(channels * image_size**2, n_classes)
-        self.register_buffer("steps", torch.zeros(()), persistent=self.persistent)
+        self.register_buffer("steps", torch.zeros(()), persistent=False)
 
     def forward(self, x):
         if self.training:
             self.steps += 1
         return self.head(x.flatten(1)) * (1 + self.steps / 10)
-
-
-class CountsAside(Counts):
-    persistent = False
 
 
 LIGHT = dict(model="own_objects:batch_normed")  # a network that takes no time
@@ -228,7 +222,6 @@ USERS_OBJECTS = {
     "changed images": dict(population=f"{__name__}:Inverted"),
     "score": dict(score="own_objects:growing"),
     "buffer of a network": dict(model=f"{__name__}:Counts", population="reservoir"),
-    "buffer that is not persistent": dict(model=f"{__name__}:CountsAside", population="reservoir"),
 }
 
 
