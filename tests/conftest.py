@@ -76,13 +76,6 @@ def no_open_figure():
         pyplot.close("all")
 
 
-@pytest.fixture(scope="session")
-def suite_folder(tmp_path_factory, worker_id):
-    """A temporary folder that all processes of the suite share."""
-    folder = tmp_path_factory.getbasetemp()
-    return folder if worker_id == "master" else folder.parent
-
-
 TWO_STAGES = ((1, 2), (8, 4))  # of four: half as many layers, of the same kinds, strides and features
 
 

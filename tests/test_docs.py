@@ -38,12 +38,13 @@ class Page(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def site(suite_folder):
+def site(tmp_path_factory, worker_id):
     """The pages of the site by path; notebooks are not executed.
 
     Any warning is an error, such as a link that leads nowhere, or a page that is not in the menu.
     """
-    folder = suite_folder / "site"
+    base = tmp_path_factory.getbasetemp()
+    folder = (base if worker_id == "master" else base.parent) / "site"  # that of all processes of the suite
     with FileLock(f"{folder}.lock"):  # One process of the suite builds it.
         if not folder.exists():
             environment = {"UCL_EXECUTED": str(folder / "none"), "NO_MKDOCS_2_WARNING": "1"}
