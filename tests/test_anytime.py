@@ -6,10 +6,10 @@ import json
 import numpy as np
 import pytest
 import torch
-from conftest import parts, save_bands
+from conftest import parts, refused, save_bands
 
 import ucl
-from ucl import Config, InputError, Record
+from ucl import Config, Record
 from ucl.evaluation import AnytimeEvaluation, predictions
 from ucl.machine.clock import Clock
 from ucl.machine.determinism import seed_for, seeded_draws
@@ -78,7 +78,7 @@ def test_each_number_is_that_of_the_network_tested_by_itself(base, dropout):
 
 
 def test_a_task_without_validation_images_is_refused(base):
-    with pytest.raises(InputError, match=r"^evaluate_every=2: task 1 has no validation images"):
+    with refused("evaluate_every", 2):
         run(base.replace(evaluate_every=2, validation=0.01))
 
 

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ucl.buffers import ReservoirBuffer
-from ucl.errors import InputError
 from ucl.methods import AGEM, DERPP, ERACE, METHODS, MIR, ExperienceReplay, Finetune, over_own_classes, project
 from ucl.models import SlimResNet18
 from ucl.models.slim_resnet import group_norm
@@ -344,7 +343,7 @@ def test_looking_for_interference_leaves_the_network_as_it_was_to_the_bit():
 
 
 def test_mir_refuses_an_unknown_mode():
-    with pytest.raises(InputError, match="scoring_batchnorm"):
+    with refused("scoring_batchnorm"):
         MIR(new_model(), LR, scoring_batchnorm="training")
 
 

@@ -11,7 +11,7 @@ from torch.utils.data import ConcatDataset, Subset, TensorDataset, random_split
 from torchvision.datasets import ImageFolder
 
 import ucl
-from ucl import Config, InputError, datasets
+from ucl import Config, datasets
 from ucl.assembly import build_stream
 from ucl.streams import LazyImages, own_images, pixels
 
@@ -173,7 +173,7 @@ def test_no_image_has_the_name_of_another_class(given, tmp_path):
     (tmp_path / "zoo" / "ant").rename(tmp_path / "zoo" / "eel")
     other = whole()
     for value in (ConcatDataset([named[0], other]), (Subset(named[0], range(20)), Subset(other, range(20)))):
-        with pytest.raises(InputError, match="dataset"):
+        with refused("dataset"):
             given(value)
 
 
@@ -185,7 +185,7 @@ def test_images_are_cropped_and_enlarged_to_one_size_and_grey_ones_stay_grey(giv
     grey = [(np.full((20, 20), n, np.uint8), n % 2) for n in range(20)]
     assert (given(grey).image_size, given(grey).channels) == (20, 1) and given(grey).train_images[1, 0, 0, 0] == 1
     assert given(Split(IMAGES, LABELS), 16).image_size == 16
-    with pytest.raises(InputError, match="image_size"):
+    with refused("image_size"):
         given((IMAGES, LABELS), 16)
 
 
@@ -198,7 +198,7 @@ def test_files_of_a_data_set_of_torchvision_are_read_as_those_of_a_folder(given,
     for image, options in ((grey, {}), (Image.new("RGBA", (28, 28)), {}), (Image.new("L", (28, 28)), two)):
         image.save(root / "0" / "50.tif", save_all=bool(options), **options)
         for data in (ImageFolder(root), Subset(ImageFolder(root), range(41))):
-            with pytest.raises(InputError, match="dataset"):
+            with refused("dataset"):
                 given(data)
 
 
@@ -227,7 +227,7 @@ def test_a_class_name_has_one_number_in_all_splits(given):
     assert given((Mammals(two), two)).classes == ("cat", "dog")
     assert given((Numbers(two), Numbers(two))).classes == ("10", "9")
     for train, test in ((Mammals(two), Others(two)), (Numbers(two), two), (two, Numbers(two))):
-        with pytest.raises(InputError, match="dataset"):
+        with refused("dataset"):
             given((train, test))
     texts = [(image, Mammals.classes[label]) for image, label in two]
     assert given((Mammals(texts), Others(texts))).classes == ("cat", "dog")
@@ -278,7 +278,7 @@ def test_images_that_differ_at_each_call_are_named_before_a_run(given):
             return IMAGES[np.random.default_rng().integers(len(IMAGES))], index % 4
 
     data = given(Restless(pairs()))
-    with pytest.raises(InputError, match="dataset"):
+    with refused("dataset"):
         datasets.check("given_here:images")
     assert given(pairs()).fingerprint == datasets.check("given_here:images")["fingerprint"] != data.fingerprint
 
