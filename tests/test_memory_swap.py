@@ -43,17 +43,18 @@ def test_the_policies_do_not_influence_each_other(table):
 
 
 def test_policies_of_one_label_are_named_by_their_settings_and_never_averaged():
-    two_tasks = POLICIES[2].replace(n_tasks=2)
-    table = memory_swap([two_tasks, two_tasks.replace(refresh=2)], "cpu", progress=False)
-    assert list(table["method"]) == ["EN bottom", "EN bottom, refresh=2"]
-    assert set(against(table, "EN bottom")["method"]) == {"EN bottom, refresh=2"}
+    two_tasks = BASE.replace(n_tasks=2)
+    table = memory_swap([two_tasks, two_tasks.replace(reservoir_index="exclusive")], "cpu", progress=False)
+    assert list(table["method"]) == ["ER", "ER, published settings"]
+    assert set(against(table, "ER")["method"]) == {"ER, published settings"}
 
 
-def test_a_memory_that_chooses_at_a_tasks_end_is_filled_and_its_runs_are_those_of_ucl():
+def test_a_memory_that_chooses_at_a_tasks_end_is_filled_and_its_runs_are_those_of_ucl(tiny):
     rainbow = BASE.replace(population="rainbow", n_tasks=2, imbalance=0.1)
     table = memory_swap([rainbow.replace(population="reservoir"), rainbow], "cpu", progress=False)
     assert table["retained"].nunique() == 2  # An empty memory would forget all.
     assert table.loc[table["method"] == "Rainbow", "retained"].item() > 0
+    rainbow = tiny.replace(population="rainbow")
     table = observe(rainbow, device="cpu", progress=False).stays
     held = table.loc[table["exit"].isna(), "position"]
     assert sorted(held) == sorted(ucl.run(rainbow, device="cpu", progress=False).memory["position"])

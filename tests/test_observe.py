@@ -31,9 +31,14 @@ FIELDS = [dict(population="reservoir"), dict(score="EN", refresh=2)]
 
 
 @pytest.fixture(scope="module")
-def runs(small_networks):
+def observed(small_networks):
     configs = [BASE.replace(**fields) for fields in FIELDS]
-    return {config.label: observe(config, device="cpu", progress=False).moments for config in configs}
+    return {config.label: observe(config, device="cpu", progress=False) for config in configs}
+
+
+@pytest.fixture(scope="module")
+def runs(observed):
+    return {label: run.moments for label, run in observed.items()}
 
 
 @pytest.fixture(scope="module")
@@ -42,9 +47,8 @@ def data():
 
 
 @pytest.mark.parametrize("fields", FIELDS)
-def test_a_watched_memory_is_the_runs(fields, monkeypatch):
+def test_a_watched_memory_is_the_runs(fields, observed, monkeypatch):
     config, replayed = BASE.replace(**fields), []
-    record = ucl.run(config, device="cpu", progress=False)
     drawn_slots = Buffer.drawn_slots
 
     def counted(self, *arguments):
@@ -53,12 +57,13 @@ def test_a_watched_memory_is_the_runs(fields, monkeypatch):
         return slots
 
     monkeypatch.setattr(Buffer, "drawn_slots", counted)
-    observed = observe(config, device="cpu", progress=False)
-    table = observed.stays
+    record = ucl.run(config, device="cpu", progress=False)
+    watched = observed[config.label]
+    table = watched.stays
     end = table[table["exit"].isna()].sort_values("position")
     held = pd.DataFrame({name: record.memory[name] for name in ("position", "label", "score")}).sort_values("position")
     assert end["position"].tolist() == held["position"].tolist() and end["label"].tolist() == held["label"].tolist()
-    last = observed.moments[observed.moments["batch"] == record.timing["batches"]]
+    last = watched.moments[watched.moments["batch"] == record.timing["batches"]]
     assert last["position"].tolist() == record.memory["position"]
     if config.uses_scores:
         assert end["last_score"].tolist() == pytest.approx(held["score"].astype(float).tolist(), rel=1e-5, nan_ok=True)
