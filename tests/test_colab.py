@@ -98,13 +98,10 @@ def test_an_archive_of_another_project_is_refused(commands, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["ucl.zip"]
 
 
-def preinstalled():
-    lines = (Path(__file__).parent / "colab_versions.txt").read_text().splitlines()
-    return {r.name: next(iter(r.specifier)).version for r in map(Requirement, filter(lambda x: x[0] != "#", lines))}
-
-
 def test_colabs_packages_are_within_our_bounds_so_that_none_is_replaced():
-    versions, required = preinstalled(), dependencies()
+    lines = (Path(__file__).parent / "colab_versions.txt").read_text().splitlines()
+    pinned = [Requirement(line) for line in lines if line[0] != "#"]
+    versions, required = {r.name: next(iter(r.specifier)).version for r in pinned}, dependencies()
     assert SpecifierSet(project()["requires-python"]).contains("3.12")
     for name in required.keys() & versions.keys():
         assert required[name].specifier.contains(versions[name]), f"{required[name]} but {versions[name]}"

@@ -1,4 +1,4 @@
-"""Last accuracy, forgetting and related metrics, compared with results calculated by hand."""
+"""Last accuracy, forgetting and related metrics, compared with their sums written out."""
 
 import itertools
 import math
@@ -13,8 +13,6 @@ from ucl import metrics
 
 NAN = math.nan
 
-# After task 3, the mean of 0.2, 0.5 and 0.8 is 0.5. Task 1 was best after task 1 (0.9). Task 2 was best after task 3,
-# but its best before the last row is 0.45. Forgetting is 0.9 - 0.2 = 0.7 and 0.45 - 0.5 = -0.05.
 THREE_TASKS = np.array([[0.9, NAN, NAN], [0.6, 0.45, NAN], [0.2, 0.5, 0.8]])
 
 

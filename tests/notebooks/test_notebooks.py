@@ -90,11 +90,6 @@ ABSOLUTE_PATH = re.compile(r"(?<![\w./:<\\-])/\w[\w.-]*/\w")
 each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 
-def parameters_of(notebook):
-    """The code of the cell of parameters; "" if the notebook has none."""
-    return "".join(cell.source for cell in notebook.cells if "parameters" in cell.metadata.get("tags", []))
-
-
 # As committed
 
 
@@ -157,7 +152,8 @@ def test_a_notebook_is_prose_and_short_code(path):
 def test_the_parameters_are_plain_values_with_the_paths_of_nobody(path):
     notebook = nbformat.read(path, as_version=4)
     names = set()
-    for statement in ast.parse(parameters_of(notebook)).body:
+    code = "".join(cell.source for cell in notebook.cells if "parameters" in cell.metadata.get("tags", []))
+    for statement in ast.parse(code).body:
         (target,) = statement.targets
         value = ast.literal_eval(statement.value)
         names.add(target.id)
