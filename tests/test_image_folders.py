@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up import record_of
 from PIL import Image
+from test_datasets import images
 from torchvision.datasets import ImageFolder
 
 from ucl import Config
@@ -20,18 +21,12 @@ from ucl.streams.datasets import check, files_in_memory, load, read_images
 from ucl.streams.held_out import held_out_patients
 from ucl.streams.image_dataset import SPLITS, ImageDataset
 
-RNG = np.random.default_rng(0)
-
-
-def images(n: int, *shape: int) -> np.ndarray:
-    return RNG.integers(0, 256, (n, *(shape or (32, 32, 3))), dtype=np.uint8)
-
 
 def write(root, **classes):
     """Write `<class>/<number>.png` for classes with a number of images; return the root."""
     for name, n in classes.items():
         (root / name).mkdir(parents=True, exist_ok=True)
-        save_folder(root, images(n), [name] * n)
+        save_folder(root, images(n, 32, 32, 3), [name] * n)
     return root
 
 
@@ -68,7 +63,7 @@ def test_classes_and_files_are_those_of_torchvision_in_its_order(tmp_path):
             for file in ("2.png", "10.JPG", "_1.bmp", "9.tif"):
                 path = tmp_path / split / name / file
                 path.parent.mkdir(parents=True, exist_ok=True)
-                Image.fromarray(images(1)[0]).save(path)
+                Image.fromarray(images(1, 32, 32, 3)[0]).save(path)
             (tmp_path / split / name / "notes.txt").touch()
     data, oracle = load(tmp_path), ImageFolder(tmp_path / "train")
     assert list(data.classes) == oracle.classes
@@ -170,7 +165,7 @@ def test_a_folder_that_is_no_data_set_is_refused_in_one_line(tmp_path, fault):
                 path.write_bytes(b"\x89PNG\r\n\x1a\n and then nothing")
                 unreadable += [str(path)] if path.suffix == ".png" else []
             else:
-                Image.fromarray(images(1)[0]).save(f"{path}.png")
+                Image.fromarray(images(1, 32, 32, 3)[0]).save(f"{path}.png")
     with refused("dataset", str(tmp_path)) as refusal:
         load(tmp_path)
     assert all(path in refusal.value.reason for path in unreadable)
@@ -197,7 +192,7 @@ def test_images_are_resized_by_the_shorter_side_and_cropped_around_the_centre(tm
 def test_a_photo_is_turned_upright(tmp_path):
     exif = Image.Exif()
     exif[0x0112] = 3  # The picture was taken upside down.
-    pixels = images(1)[0]
+    pixels = images(1, 32, 32, 3)[0]
     Image.fromarray(pixels).save(write(tmp_path, a=2, b=2) / "a" / "00.png", exif=exif)
     np.testing.assert_array_equal(load(tmp_path).train_images[0], pixels[::-1, ::-1])
 
