@@ -133,7 +133,7 @@ def test_the_watch_sees_what_waits():
 @pytest.mark.parametrize("score", ["BI", "MC"])
 def test_scoring_is_launched_alike_for_a_small_and_a_large_memory(dataset, score):
     """On a GPU a launch costs more than these images, so all candidates must be scored in one pass."""
-    fields = {"score": score, "batch_size": 50}
+    fields = {"score": score, "batch_size": 50, "n_tasks": 1}
     small, large = (stepped(dataset, {**fields, "memory_size": size}, batches=3)[-1][1].launches for size in (20, 100))
     assert small["convolution"] == large["convolution"] == 11  # the stem, eight in four blocks, and two shortcuts
     assert small == large
