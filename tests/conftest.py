@@ -105,6 +105,7 @@ def save_bands(path, n_classes=4, noise=100, shade=150, **sizes):
     arrays = {}
     for split, n in {"train": 48, "test": 24, **sizes}.items():
         arrays[f"{split}_images"], arrays[f"{split}_labels"] = bands(n, n_classes, noise, shade)
+    path.parent.mkdir(parents=True, exist_ok=True)
     np.savez(path, **arrays)
     return path
 

@@ -119,7 +119,6 @@ def test_a_flag_that_changes_nothing_is_named(here, cli, typed, named):
 
 def test_a_tilde_is_the_home_folder(here, cli, monkeypatch):
     monkeypatch.setenv("HOME", str(here / "home"))
-    (here / "home" / "data").mkdir(parents=True)
     save_bands(here / "home" / "data" / "set.npz")
     (here / "home" / "run.json").write_text(json.dumps({"dataset": "set", "n_tasks": 2, "memory_size": 8}))
     where = ["--config=~/run.json", "--store=~/runs", "--data=~/data", "--device", "cpu"]
@@ -141,7 +140,6 @@ def test_the_command_and_its_verbs_explain_themselves(cli):
 
 
 def test_known_data_sets_are_listed_with_what_is_here(here, cli):
-    (here / "data").mkdir()
     save_bands(here / "data" / "cifar10.npz")
     code, out, err = cli("data", "list")
     assert (code, err) == (0, "")

@@ -86,7 +86,6 @@ def test_a_named_set_in_another_data_folder_is_other_images(here):
     """An example is a user's official CIFAR-10 with records of a copy."""
     roots = [here / "official", here / "copy"]
     for pixel, root in enumerate(roots):
-        root.mkdir()
         change_images(save_bands(root / "mine.npz"), pixel)
     config = Config(dataset="mine", **TINY)
     (first,), _ = swept(config, root=roots[0])
@@ -170,7 +169,6 @@ def test_a_change_behind_a_linked_class_folder_is_noticed(here):
 
 
 def test_three_spellings_of_a_path_are_one_data_set(here):
-    (here / "set").mkdir()
     save_bands(here / "set" / "x.npz")
     spellings = ["x.npz", "./x.npz", "../set/x.npz", str(here / "set" / "x.npz")]
     os.chdir("set")
@@ -207,9 +205,7 @@ def test_a_folder_is_one_data_set_from_inside_and_outside(here):
 def test_two_folders_of_one_name_are_two_data_sets(here):
     configs = []
     for fold in range(2):
-        (here / f"fold{fold}").mkdir()
-        save_bands(here / f"fold{fold}" / "data.npz")
-        change_images(here / f"fold{fold}" / "data.npz", fold)
+        change_images(save_bands(here / f"fold{fold}" / "data.npz"), fold)
         configs.append(Config(dataset=f"fold{fold}/data.npz", **TINY))
     records, reported = swept(*configs)
     assert reported == [] and [record.config for record in records] == configs
