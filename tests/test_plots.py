@@ -219,14 +219,6 @@ def test_no_text_overlaps_another_or_the_edge_and_axes_have_names(name):
     assert all(ax.get_xlabel() or ax.get_title() for ax in shown)
 
 
-def test_every_public_figure_is_tested_here():
-    made = {}
-    for module in (plots.accuracy, plots.memory, plots.paper):
-        own = {name: f for name, f in vars(module).items() if getattr(f, "__module__", "") == module.__name__}
-        made |= {name: f for name, f in own.items() if f.__annotations__.get("return") == "Figure"}
-    assert set(made) == set(FIGURES)
-
-
 # Names of classes and methods
 
 
