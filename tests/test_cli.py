@@ -177,8 +177,6 @@ def broken(tmp_path_factory):
     save_bands(root / "tiny.npz")
     images, labels = bands(48)[0][:, ::2, ::2], bands(48)[1]
     np.savez(root / "small.npz", train_images=images, train_labels=labels, test_images=255 - images, test_labels=labels)
-    save_folder(root / "spoilt", *bands(12))
-    (root / "spoilt" / "1" / "05.png").write_bytes(b"\x89PNG\r\n\x1a\n and then nothing")
     (root / "two.json").write_text('[{"seed": 1}, {"seed": 2}]')
     (root / "a file").write_text("not a folder")
     return root
@@ -188,9 +186,7 @@ REFUSED = [  # what is typed, and what the message names
     ("", "COMMAND"),
     ("rum", "rum"),
     ("--devise run", "--devise"),
-    ("run --dataset cifar1", "cifar10"),
     ("run --dataset small.npz", "small.npz"),  # too small for the network
-    ("run --memory-size 3", "4 classes"),
     ("run --memory-size many", "--memory-size"),
     ("run --device cuda:63", "cuda:63"),
     ("run --config two.json", "ucl sweep"),
@@ -199,19 +195,16 @@ REFUSED = [  # what is typed, and what the message names
     ("run --store a:file", "--store"),
     ("run --published", "--published"),  # An abbreviation may be ambiguous after a new flag is added.
     ("sweep", "table1"),
-    ("sweep tabel1", "table1"),
     ("sweep table4 --set lrr 1", "lr"),
     ("sweep table4 --set seed 1", "--seeds"),
     ("sweep table4 --set lr [1", "lr"),
     ("sweep table4 --shard 3/2", "--shard"),
-    ("sweep table4 --set score BI", "score"),
     ("reproduce table", "tables"),
     ("reproduce gone/tables.ipynb", "gone/tables"),
     ("reproduce tables -p seed 1", "seeds"),
     ("benchmark --jobs 2", "--dataset"),
     ("data", "ACTION"),
     ("data check", "dataset"),
-    ("data check spoilt", "05.png"),
 ]
 
 

@@ -112,8 +112,6 @@ REFUSED = [  # what is typed, and what the message names
     ("results --store {store} --measure Fx", "Fx"),
     ("results --store {store} --where seed", "--where seed"),
     ("results --store {store} --where memory=40", "'memory_size'"),
-    ("results --store {store} --where sed<1", "'seed'"),
-    ("results --store {store} --where seed=9", "where"),
     ("results --store {store} --output table.xlsx", "--output"),
     ("results {store}", "runs"),
     ("compare label=ER", "SECOND"),

@@ -61,7 +61,6 @@ def network(n_classes, channels, image_size):
     "alone.py": "def score(logits_PNC):\n    return logits_PNC[0, :, 0]\n",
     "package_of_mine/nested.py": "from . import deeper\nfrom .deeper import value\n",
     "package_of_mine/deeper.py": "value = 1\n",
-    "lacks.py": "\nimport nothing_of_this_name\n",
     "divides.py": "def f(x):\n    return x\n\nf(1 / 0)\n",
     "torn.py": "def f(:\n",
     "statistics.py": "def spread(logits_PNC):\n    return logits_PNC\n",
@@ -213,7 +212,6 @@ REFUSED = {
     "mine.py:spread": "mine.py",
     "statistics:spread": "of Python itself",  # also if the working folder has a statistics.py
     "torch:relu": "signature",
-    "lacks:f": "lacks.py, line 2",
     "divides:f": "divides.py, line 4",
     "torn:f": "torn.py, line 1",
     "mine:optional(2)": "mine:optional(power=2)",
