@@ -21,7 +21,7 @@ from ucl.evaluation.run_tests import final_memory, has_diverged
 from ucl.evidence.paper import PUBLISHED_CODE
 from ucl.machine.determinism import seed_for
 from ucl.methods import METHODS
-from ucl.models import MODELS, SlimResNet18, slim_resnet
+from ucl.models import MODELS, SlimResNet18
 from ucl.models.folded import drop_
 from ucl.records import Record
 
@@ -153,11 +153,10 @@ def test_a_run_measures_what_a_bare_loop_and_scikit_learn_measure(base, label):
     assert measured(config).memory.get("position", []) == positions
 
 
-def test_what_finetuning_forgets_replay_keeps(base, monkeypatch):
-    monkeypatch.setitem(MODELS, "slim_resnet18", SlimResNet18)  # not narrow
-    monkeypatch.setattr(slim_resnet, "_STAGES", ((1, 1), (2, 2), (4, 2), (8, 2)))
+def test_what_finetuning_forgets_replay_keeps(base):
+    """On average over two seeds, since rounding decides what a single run of few batches learns."""
     finetuned, replayed = (
-        np.mean([measured.__wrapped__(base.replace(lr=0.1, seed=seed, **fields)).accuracy for seed in (0, 3)], axis=0)
+        np.mean([measured(base.replace(lr=0.1, seed=seed, **fields)).accuracy for seed in (0, 3)], axis=0)
         for fields in (METHODS_OF_THE_TABLES["Finetune"], METHODS_OF_THE_TABLES["ER"])
     )
     assert finetuned[1, 0] < 0.2 and replayed[1, 0] > 0.5
