@@ -46,7 +46,7 @@ def given(here):
     (here / "given_here.py").write_text("value = None\ndef images():\n    return value\n")
 
     def load(value, image_size=None):
-        own_images.user_objects.find("dataset", "given_here:images", "")
+        own_images.user_objects.find("dataset", "given_here:images")
         sys.modules["given_here"].value = value
         return datasets.load("given_here:images", image_size=image_size)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
@@ -76,21 +76,6 @@ def assemble(
     return Parts(stream, model, buffer, build_method(config, model, graphs))
 
 
-def find_user_object(field: str, path: str) -> Callable[..., Any]:
-    """The user object that a field of `Config` names.
-
-    Raises:
-        InputError: it does not exist, or the field cannot use it; see `ucl.user_objects`.
-    """
-    if field == "score":
-        return scorers.resolve(path)
-    if field == "population":
-        return user_objects.find(field, path, "size, image_shape, device, seed", Buffer)
-    if field == "method":
-        return user_objects.find(field, path, "model, lr, replay_seed, updates, graphs", Method)
-    return user_objects.find(field, path, "n_classes, channels, image_size" if field == "model" else "")
-
-
 def build_stream(
     config: Config, dataset: datasets.ImageDataset, device: torch.device | str = "cpu"
 ) -> ClassIncrementalStream:
@@ -135,7 +120,7 @@ def check_dropout(config: Config, model: Network, name: str) -> None:
 def build_method(config: Config, model: Network, graphs: bool | None = None) -> Method:
     """The method of a configuration; the seed determines what it replays. For `graphs`, see `ucl.run`."""
     path = config.user_objects.get("method", "")
-    create: Callable[..., Method] = find_user_object("method", path) if path else METHODS[config.method]
+    create: Callable[..., Method] = user_objects.find("method", path) if path else METHODS[config.method]
     fields = {name: getattr(config, name) for name in method_row(config.method).uses}
     with user_objects.attribute_errors_to("method", path):
         method = create(
@@ -196,7 +181,7 @@ def build_memory(
     seed = seed_for(config.seed, "memory")
     arguments = size, shape, device, seed
     if path := config.user_objects.get("population"):
-        return user_objects.call("population", path, find_user_object("population", path), *arguments)
+        return user_objects.call("population", path, user_objects.find("population", path), *arguments)
     if config.population == "reservoir":
         return ReservoirBuffer(*arguments, inclusive=config.reservoir_index == "inclusive")
     if config.population == "uncertainty":

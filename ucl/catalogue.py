@@ -412,10 +412,6 @@ def plain_name(dataset: str) -> str:
     return dataset.removesuffix("-lt")
 
 
-USER_OBJECTS = dict(dataset="function", method="Method", model="function", population="Buffer", score="function")
-"""The fields whose value may name a user object, as ``package.module:name``, and the kind of object."""
-
-
 def has_separator(path: str) -> bool:
     """Whether a text has a separator of folders: "/" everywhere, "\\" as well on Windows."""
     return "/" in path or os.sep in path

@@ -19,7 +19,7 @@ from ucl import catalogue
 from ucl.catalogue import dataset_row, is_user_object, method_row, network_row, plain_name, policy_row, score_row
 from ucl.errors import InputError
 from ucl.fields import CLASS_LISTS, FIELDS, Fields, check, classes_in, known_fields, without_numpy
-from ucl.user_objects import parsed
+from ucl.user_objects import KINDS, parsed
 
 FURTHER_TESTS: dict[str, Any] = dict(readings=False, evaluate_every=0)  # fields that do not change what is learnt
 
@@ -113,7 +113,7 @@ class Config(Fields):
     @functools.cached_property
     def user_objects(self) -> dict[str, str]:
         """The dotted paths of user objects that can change this run's result, by field."""
-        named = {name: value for name, value in self.relevant.items() if name in catalogue.USER_OBJECTS}
+        named = {name: value for name, value in self.relevant.items() if name in KINDS}
         return {name: plain_name(value) for name, value in named.items() if is_user_object(value)}
 
     @property
@@ -267,7 +267,7 @@ def _in_plain_python(name: str, value: Any) -> Any:
     """A value of a field: a path as text, a numpy scalar as a number, user objects and classes in one spelling."""
     if name == "dataset" and isinstance(value, os.PathLike):
         return os.fspath(value)
-    if name in catalogue.USER_OBJECTS and is_user_object(value):
+    if name in KINDS and is_user_object(value):
         plain = plain_name(value)
         return f"{parsed(name, plain)}{value[len(plain) :]}"
     if name in CLASS_LISTS and isinstance(value, str):

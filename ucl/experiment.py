@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from ucl import user_objects
-from ucl.assembly import Parts, assemble, find_user_object
+from ucl.assembly import Parts, assemble
 from ucl.checkpoints import Checkpoint
 from ucl.config import Config
 from ucl.errors import InputError
@@ -160,7 +160,7 @@ def _prepare(
         torch.cuda.reset_peak_memory_stats(chosen)
     facts = environment(chosen, dtype)
     for field, path in config.user_objects.items():
-        find_user_object(field, path)  # before the data are downloaded
+        user_objects.find(field, path)  # before the data are downloaded
     if source := user_objects.source_hash(config.user_objects.values()):
         facts["source"] = source
     return datasets.load(config.dataset, root, config.image_size), chosen, dtype, facts

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from ucl import catalogue
 from ucl.catalogue import LARGEST_IMAGE, SMALLEST_IMAGE, helps, is_user_object
 from ucl.errors import InputError, one_of, whole_number
+from ucl.user_objects import KINDS
 
 CLASS_LISTS = ("class_order", "tasks")
 """The fields whose value may be a list of all classes, as text."""
@@ -203,10 +204,10 @@ def check(name: str, value: Any) -> None:
         if len(classes) < 2 or is_repeated or "" in classes or (is_in_tasks and name != "tasks"):
             example = "0,1|2" if name == "tasks" else "2,0,1"
             raise InputError(name, value, f"give {' or '.join(allowed)}, or each class once, such as '{example}'")
-    elif name not in catalogue.USER_OBJECTS:
+    elif name not in KINDS:
         one_of(name, value, allowed)
     elif not is_user_object(value):
-        one_of(name, value, allowed, f"{name} (your own goes by package.module:{catalogue.USER_OBJECTS[name]})")
+        one_of(name, value, allowed, f"{name} (your own goes by package.module:{KINDS[name].noun})")
 
 
 def classes_in(text: str) -> list[list[str]]:

@@ -1,8 +1,8 @@
 """The user's objects, named by a dotted path: ``package.module:name`` or ``package.module:name(power=2)``.
 
-The path is the value of a field of `Config` (`ucl.catalogue.USER_OBJECTS`). `find` and `find_by_name` import the
-object and raise before the run if it cannot be used. If its code raises during a run, `attribute_errors_to` turns the
-error into one line that names the object. `source_hash` identifies the version of the user's code.
+The path is the value of a field of `Config`, one of `KINDS`. `find` imports the object and raises before the run if it
+cannot be used. If its code raises during a run, `attribute_errors_to` turns the error into one line that names the
+object. `source_hash` identifies the version of the user's code.
 
 The working folder is searched for modules after all other folders, so a file there that happens to be called
 ``random.py`` never replaces Python's.
@@ -29,6 +29,33 @@ from ucl.errors import InputError, is_of_a_library, line_of, one_line_with_type
 
 _STARTED = time.time()
 _imported: dict[str, str] = {}  # user's modules with the hash of their sources when they were imported
+
+
+class Kind(NamedTuple):
+    """What a user's object in a field must be."""
+
+    noun: str  # its name in messages
+    arguments: tuple[str, ...]  # names of the positional arguments of its call
+    base: str = ""  # the class of which it must be a subclass; "" for a function
+    by_name: bool = False  # whether it may ask for some of the arguments by their names instead, see `ByName`
+
+    def __str__(self) -> str:
+        names = ", ".join(self.arguments)
+        if self.base:
+            return f"subclass of {self.base.replace(':', '.')} with a constructor of ({names})"
+        if self.by_name:
+            return f"function of ({self.arguments[0]}), which may ask for {', '.join(self.arguments[1:])} too"
+        return f"function of ({names})"
+
+
+KINDS = {
+    "dataset": Kind("function", ()),
+    "method": Kind("Method", ("model", "lr", "replay_seed", "updates", "graphs"), "ucl.methods:Method"),
+    "model": Kind("function", ("n_classes", "channels", "image_size")),
+    "population": Kind("Buffer", ("size", "image_shape", "device", "seed"), "ucl.buffers:Buffer"),
+    "score": Kind("function", ("logits_PNC", "labels_N", "features_ND", "losses"), by_name=True),
+}
+"""The fields of `Config` whose value may name a user's object, and what it must be."""
 
 
 class ObjectPath(NamedTuple):
@@ -226,25 +253,28 @@ def attribute_errors_to(field: str, path: str, given: str = "") -> Iterator[None
 # Signatures
 
 
-def find(field: str, path: str, arguments: str, base: type[Any] | None = None) -> Callable[..., Any]:
-    """The function or class that a path names, with the arguments of the path.
-
-    Args:
-        field, path: the field of `Config` and its value.
-        arguments: names of the positional arguments of the later call: "n_classes, channels, image_size".
-        base: the class of which it must be a subclass.
+def find(field: str, path: str) -> Callable[..., Any]:
+    """The function or class that a path in a field of `KINDS` names, with the arguments of the path.
 
     Raises:
-        InputError: it does not exist, cannot be imported, is not a subclass of `base`, or cannot be called with the
-            arguments.
+        InputError: it does not exist, cannot be imported, or is not what `KINDS` says.
     """
-    function, wanted = load(field, path), f"function of ({arguments})"
-    if base is not None:
-        wanted = f"subclass of {base.__module__}.{base.__name__} with a constructor of ({arguments})"
-        if not isinstance(function, type) or not issubclass(function, base):
-            raise InputError(field, path, f"give a {wanted}")
-    names = arguments.split(", ") if arguments else []
-    return _with_arguments(field, path, function, wanted, lambda function: signature(function).bind(*names))
+    function, kind, arguments = load(field, path), KINDS[field], parsed(field, path).arguments
+    needed = advice = f"give a {kind}"
+    if kind.base and not (isinstance(function, type) and issubclass(function, pkgutil.resolve_name(kind.base))):
+        raise InputError(field, path, needed)
+    try:
+        if arguments:
+            advice = f"its parameters are {', '.join(signature(function).parameters)}"
+            signature(function).bind_partial(**arguments)
+            function, advice = partial(function, **arguments), needed
+        if kind.by_name:
+            ByName(function, kind.arguments)
+        else:
+            signature(function).bind(*kind.arguments)
+    except (TypeError, ValueError) as error:  # some functions written in C have no signature: a ValueError
+        raise InputError(field, path, f"{error}; {advice}") from None
+    return function
 
 
 class ByName:
@@ -270,29 +300,3 @@ class ByName:
     def __call__(self, values: Mapping[str, Any]) -> Any:
         """Call the function with those of the values, by name, that it asks for."""
         return self._function(*(values[name] for name in self._first), **{name: values[name] for name in self._named})
-
-
-def find_by_name(field: str, path: str, known: Sequence[str]) -> Callable[..., Any]:
-    """The function that a path names, for `ByName`; `known` are the names of the parameters that it may have.
-
-    Raises:
-        InputError: see `find`; or the function has another parameter without a default value, or none at all.
-    """
-    wanted = f"function of ({known[0]}), which may ask for {', '.join(known[1:])} too"
-    return _with_arguments(field, path, load(field, path), wanted, lambda function: ByName(function, known))
-
-
-def _with_arguments(
-    field: str, path: str, function: Any, wanted: str, bind: Callable[[Callable[..., Any]], object]
-) -> Callable[..., Any]:
-    """The function with the arguments of its path; `bind` raises a TypeError if it cannot be called as `wanted`."""
-    arguments, advice = parsed(field, path).arguments, f"give a {wanted}"
-    try:
-        if arguments:
-            advice = f"its parameters are {', '.join(signature(function).parameters)}"
-            signature(function).bind_partial(**arguments)
-            function, advice = partial(function, **arguments), f"give a {wanted}"
-        bind(function)
-    except (TypeError, ValueError) as error:  # some functions written in C have no signature: a ValueError
-        raise InputError(field, path, f"{error}; {advice}") from None
-    return function

@@ -38,7 +38,7 @@ def new_network(
     """
     if not is_user_object(model):
         return MODELS[model](*shape, mean, std, dropout)
-    create = user_objects.find("model", model, "n_classes, channels, image_size")
+    create = user_objects.find("model", model)
     made = user_objects.call("model", model, create, *shape)
     network = OwnNetwork(made, model, *shape, mean, std)
     # A run may change weights with a gradient, and buffers.

@@ -33,7 +33,7 @@ def resolve(name: str) -> Score:
         InputError: the name is unknown, or the function can't be imported or needs something else than `INPUTS`.
     """
     if is_user_object(name):
-        return user_objects.find_by_name("score", name, INPUTS)
+        return user_objects.find("score", name)
     check_fields(score=name)
     return SCORES[name]
 

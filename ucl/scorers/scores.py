@@ -27,9 +27,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from ucl import user_objects
+
 Score = Callable[..., Tensor]
 """A score: takes the logits (P, N, C) of P views of N images, and returns one number per image, high if uncertain."""
-INPUTS = ("logits_PNC", "labels_N", "features_ND", "losses")
+INPUTS = user_objects.KINDS["score"].arguments
 """The inputs that a user's score can have, by the names of its parameters."""
 
 

@@ -48,7 +48,7 @@ def read(path: str, folder: Path, image_size: int | None = None) -> tuple[dict[s
     from ucl.machine.determinism import seeded_draws  # Imported here because torch takes two seconds.
 
     with seeded_draws(0, "cpu"):
-        parts = _parts(user_objects.call("dataset", path, user_objects.find("dataset", path, "")))
+        parts = _parts(user_objects.call("dataset", path, user_objects.find("dataset", path)))
         arrays: dict[str, Any] = {}
         if all(isinstance(part, tuple) for part in parts.values()):
             for split, part in parts.items():

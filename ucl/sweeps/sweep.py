@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import torch
 
-from ucl.assembly import find_user_object
+from ucl import user_objects
 from ucl.config import Config, unique
 from ucl.errors import MOST_AT_ONCE, InputError, first_of, whole_number
 from ucl.machine.available import available_bytes
@@ -202,6 +202,6 @@ def check_inputs(missing: list[Config], root: str | None) -> None:
     Images are downloaded here, once, and not by several runs at a time.
     """
     for field, path in dict.fromkeys(pair for config in missing for pair in config.user_objects.items()):
-        find_user_object(field, path)
+        user_objects.find(field, path)
     for dataset, image_size in dict.fromkeys((config.dataset, config.image_size) for config in missing):
         datasets.provide(dataset, root, image_size)
