@@ -72,7 +72,6 @@ class ClassIncrementalStream:
     Attributes:
         tasks: the tasks in order.
         class_order: labels in the order of the stream; if boundaries are not clear, in the order of their tasks.
-        disjoint: labels of the classes that come in one task only.
 
     Raises:
         InputError: there are fewer classes than tasks; an explicit class order or explicit tasks do not have each class
@@ -96,7 +95,7 @@ class ClassIncrementalStream:
         if config.long_tailed_test:
             test = thinned(test, self.class_order, config.imbalance)
 
-        self.disjoint, positions_of_task = _learnt_in_order(config, train, classes_of_task)
+        positions_of_task = _learnt_in_order(config, train, classes_of_task)
         self.tasks: list[Task] = []
         for number, (classes, positions) in enumerate(zip(classes_of_task, positions_of_task, strict=True)):
             if len(positions) < config.batch_size:
@@ -224,17 +223,13 @@ def _hold_out(
 
 def _learnt_in_order(
     config: Config, train: Sequence[np.ndarray], classes_of_task: Sequence[tuple[int, ...]]
-) -> tuple[frozenset[int], list[np.ndarray]]:
-    """The classes that come in one task only, and for each task the positions of its images in the stream's order.
-
-    `train` has for each class the positions of its images.
-    """
+) -> list[np.ndarray]:
+    """For each task the positions of its images in the stream's order; `train` has those of each class."""
     boundary_draws = _draws(config, "boundaries")
     if config.boundaries == "blurry":
         disjoint = disjoint_classes(classes_of_task, config.disjoint, boundary_draws)
         positions_of_task = blurry(train, classes_of_task, disjoint, config.blur)
     else:
-        disjoint = frozenset(range(len(train)) if config.boundaries == "clear" else ())
         positions_of_task = [np.concatenate([train[c] for c in classes]) for classes in classes_of_task]
     if config.method == "joint":
         ends = np.cumsum([len(positions) for positions in positions_of_task])[:-1]
@@ -246,7 +241,7 @@ def _learnt_in_order(
     ]
     if config.boundaries == "gradual":
         positions_of_task = gradual(positions_of_task, config.blur, boundary_draws)
-    return disjoint, positions_of_task
+    return positions_of_task
 
 
 def thinned(indices_of_class: Sequence[np.ndarray], class_order: Sequence[int], imbalance: float) -> list[np.ndarray]:
