@@ -11,15 +11,6 @@ from ucl.buffers.reservoir import ClassBalancedBuffer, ReservoirBuffer
 from ucl.buffers.uncertainty import UncertaintyBuffer
 
 __all__ = [
-    "Buffer",
-    "ClassBalancedBuffer",
-    "CoresetBuffer",
-    "FeatureBuffer",
-    "GSSGreedyBuffer",
-    "HomogeneousBuffer",
-    "ICaRLBuffer",
-    "LossAwareBuffer",
-    "RainbowBuffer",
-    "ReservoirBuffer",
-    "UncertaintyBuffer",
-]
+    "Buffer", "ClassBalancedBuffer", "CoresetBuffer", "FeatureBuffer", "GSSGreedyBuffer", "HomogeneousBuffer",
+    "ICaRLBuffer", "LossAwareBuffer", "RainbowBuffer", "ReservoirBuffer", "UncertaintyBuffer",
+]  # fmt: skip

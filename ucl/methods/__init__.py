@@ -9,17 +9,9 @@ from ucl.methods.mir import MIR
 from ucl.methods.replay import AGEM, ExperienceReplay, Finetune, project
 
 __all__ = [
-    "AGEM",
-    "DERPP",
-    "ERACE",
-    "METHODS",
-    "MIR",
-    "ExperienceReplay",
-    "Finetune",
-    "Method",
-    "over_own_classes",
+    "AGEM", "DERPP", "ERACE", "METHODS", "MIR", "ExperienceReplay", "Finetune", "Method", "over_own_classes",
     "project",
-]
+]  # fmt: skip
 
 METHODS: dict[str, type[Method]] = resolved(catalogue.METHODS)
 """The methods by the names that `Config.method` takes."""

@@ -6,13 +6,6 @@ from ucl.records.runs import as_table, load_records
 from ucl.records.store import RecordStore
 
 __all__ = [
-    "FURTHER_MEASURES",
-    "MEASURES",
-    "Anytime",
-    "Reading",
-    "Record",
-    "RecordStore",
-    "as_table",
-    "failures",
+    "FURTHER_MEASURES", "MEASURES", "Anytime", "Reading", "Record", "RecordStore", "as_table", "failures",
     "load_records",
-]
+]  # fmt: skip

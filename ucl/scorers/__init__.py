@@ -17,20 +17,7 @@ from ucl.scorers.scores import (
 )
 
 __all__ = [
-    "INPUTS",
-    "SCORES",
-    "RandomScores",
-    "Score",
-    "Scorer",
-    "ScoringPasses",
-    "bregman_information",
-    "confidence_ratio",
-    "disagreement",
-    "dropout_variance",
-    "entropy",
-    "least_confidence",
-    "margin",
-    "mean_probabilities",
-    "resolve",
+    "INPUTS", "SCORES", "RandomScores", "Score", "Scorer", "ScoringPasses", "bregman_information", "confidence_ratio",
+    "disagreement", "dropout_variance", "entropy", "least_confidence", "margin", "mean_probabilities", "resolve",
     "uniform",
-]
+]  # fmt: skip
