@@ -236,6 +236,12 @@ def as_images(words: Tensor, shape: Sequence[int]) -> Tensor:
     return words.view(torch.uint8).unflatten(1, (height, width, channels)).permute(0, 3, 1, 2)
 
 
+def by_class(labels: np.ndarray, start: int = 0) -> dict[int, np.ndarray]:
+    """The indices of each class from `start` on, classes in the order of their first index."""
+    classes = dict.fromkeys(labels[start:].tolist())
+    return {label: start + np.flatnonzero(labels[start:] == label) for label in classes}
+
+
 def _indices(name: str, given: Indices, n: int) -> np.ndarray:
     """Check that indices are whole numbers from 0 to n - 1, and return them as a numpy array (N,), int64."""
     indices = given.cpu().numpy() if isinstance(given, Tensor) else np.asarray(given)

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ucl.buffers.buffer import by_class
 from ucl.buffers.selection import bottom_k
 from ucl.buffers.task_end import TaskEndBuffer, features_of_task
 from ucl.buffers.uncertainty import UncertaintyBuffer
@@ -90,9 +90,9 @@ class ICaRLBuffer(TaskEndBuffer):
 
     def candidate_scores(self, model: Network, task: Task, n: int) -> Tensor:
         """The ranks of the task's images within their classes; stored images keep theirs."""
-        features_ND, labels_N = features_of_task(model, task, n).double(), task.host_labels[:n]
+        features_ND = features_of_task(model, task, n).double()
         ranks_N = features_ND.new_empty(n)
-        for label in np.unique(labels_N):
-            rows = self._on_device(np.flatnonzero(labels_N == label))
+        for indices in by_class(task.host_labels[:n]).values():
+            rows = self._on_device(indices)
             ranks_N[rows] = herding(features_ND[rows], self.size)  # A class keeps at most `size` samples.
         return torch.cat([self.scores[: self.n_stored], ranks_N]).cpu()

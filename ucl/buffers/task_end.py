@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ucl.buffers.buffer import Buffer
+from ucl.buffers.buffer import Buffer, by_class
 from ucl.buffers.selection import bottom_k, quotas
 from ucl.models import Network
 from ucl.models.passes import features_of
@@ -47,8 +47,7 @@ class TaskEndBuffer(Buffer):
     def end_of_task(self, model: Network, task: Task) -> None:
         n_seen = len(self._values_seen) * task.batch_size
         scores = self.candidate_scores(model, task, n_seen)
-        labels = np.concatenate([self.labels[: self.n_stored], task.host_labels[:n_seen]])
-        candidates = {label: np.flatnonzero(labels == label) for label in dict.fromkeys(labels.tolist())}
+        candidates = by_class(np.concatenate([self.labels[: self.n_stored], task.host_labels[:n_seen]]))
         quota = quotas({label: len(indices) for label, indices in candidates.items()}, self.size)
         retained = [
             indices[self.selection(scores[torch.from_numpy(indices)], quota[label]).numpy()]

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ucl.buffers.buffer import Buffer, Indices, as_images, as_words
+from ucl.buffers.buffer import Buffer, Indices, as_images, as_words, by_class
 from ucl.buffers.selection import Selection, quotas
 from ucl.fields import check_fields
 from ucl.models import Network
@@ -86,7 +86,7 @@ class UncertaintyBuffer(Buffer):
         n_stored = self._store_while_there_is_room(batch)
         if n_stored == len(batch):
             return
-        arrived = _by_class(batch.host_labels, start=n_stored)
+        arrived = by_class(batch.host_labels, start=n_stored)
         for label in arrived:
             self._slots.setdefault(label, _EMPTY)
         available = {label: len(slots) + len(arrived.get(label, ())) for label, slots in self._slots.items()}
@@ -107,7 +107,7 @@ class UncertaintyBuffer(Buffer):
         """Store the first samples of the batch in empty slots; returns how many."""
         start = self.n_stored
         n_stored = self.store(batch)
-        for label, indices in _by_class(batch.host_labels[:n_stored]).items():
+        for label, indices in by_class(batch.host_labels[:n_stored]).items():
             self._slots[label] = np.concatenate([self._slots.get(label, _EMPTY), start + indices])
         return n_stored
 
@@ -211,9 +211,3 @@ class UncertaintyBuffer(Buffer):
         self.refresh, self.smoothing = state["refresh"], state["smoothing"]
         if hasattr(self.scorer, "load_state_dict"):
             self.scorer.load_state_dict(state["scorer"])
-
-
-def _by_class(labels: np.ndarray, start: int = 0) -> dict[int, np.ndarray]:
-    """The indices of each class from `start` on, classes in the order of their first index."""
-    classes = dict.fromkeys(labels[start:].tolist())
-    return {label: start + np.flatnonzero(labels[start:] == label) for label in classes}
