@@ -59,13 +59,8 @@ def assemble(
     """The parts of a run before the first batch.
 
     A loop over them repeats `ucl.run` bit for bit within `ucl.machine.determinism.repeatable`. Outside, only the parts
-    are independent of the caller's modes, such as an autocast, and of its global generators; the loop is not.
-
-    Args:
-        config: the experiment.
-        dataset: the data set of the experiment.
-        device: device of the images, the network and the memory.
-        graphs: see `run`.
+    are independent of the caller's modes, such as an autocast, and of its global generators; the loop is not. Images,
+    network and memory are on the device. For `graphs`, see `ucl.run`.
 
     Raises:
         InputError: the images are too small for the network, the stream cannot be made from them, the memory has fewer
@@ -169,14 +164,9 @@ def build_memory(
     """An empty memory with the policy of a configuration.
 
     The number of classes is not known here. With fewer slots than classes, a balanced policy has no sample of some
-    classes; `build_buffer` refuses such a memory.
-
-    Args:
-        config: only the seed and the fields of the memory policy and the scores are used.
-        size: number of slots.
-        shape: (C, H, W) of the images.
-        device: device of the images.
-        graphs: whether a GPU repeats scoring passes from CUDA graphs.
+    classes; `build_buffer` refuses such a memory. Of the configuration, only the seed and the fields of the memory
+    policy and the scores are used; `size` is the number of slots, `shape` (C, H, W) that of an image, and with `graphs`
+    a GPU repeats scoring passes from CUDA graphs.
     """
     seed = seed_for(config.seed, "memory")
     arguments = size, shape, device, seed

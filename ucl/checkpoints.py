@@ -38,8 +38,7 @@ class Checkpoint(Listener):
 
     Args:
         file: the file; None for a run without a checkpoint.
-        identity: what must be equal for a continued run to give the result of an uninterrupted one: experiment, data,
-            versions, machine.
+        identity: what must be equal for a continued run to give the result of an uninterrupted one.
         parts: the objects with `state_dict` and `load_state_dict`, in the state of a new run; None for no such part.
         stream, device: those of the run.
     """

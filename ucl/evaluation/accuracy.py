@@ -79,16 +79,10 @@ class Evaluation:
     def add(
         self, model: Network, number: int, predict: Callable[[Network, Task, int], np.ndarray] = task_predictions
     ) -> bool:
-        """Test the network, and fill a row of the results.
+        """Test the network after a task, by its number from 0, and fill this row of the results.
 
-        Args:
-            model: the network.
-            number: number of the task just learnt, from 0: the row.
-            predict: function from the network, a task and the seed of the run to the predicted labels (N,) of all test
-                images of the task.
-
-        Returns:
-            Whether the row is filled: False if there is a prediction `NO_CLASS`.
+        `predict` takes the network, a task and the seed of the run, and returns the predicted labels (N,) of all test
+        images of the task. If one of them is `NO_CLASS`, the row is not filled, and the result is False.
         """
         first = 0 if self._all_tasks or number + 1 == len(self._tasks) else number
         predicted_N = np.concatenate([predict(model, task, self._seed) for task in self._tasks[first : number + 1]])
@@ -98,11 +92,7 @@ class Evaluation:
         return True
 
     def thinned(self, imbalance: float) -> Evaluation:
-        """The results for those test images only that a long-tailed test would use, see `Config.long_tailed_test`.
-
-        Args:
-            imbalance: imbalance of the training classes, see `ucl.streams.long_tailed_counts`.
-        """
+        """The results for those test images only that a `Config.long_tailed_test` with this imbalance would use."""
         indices_of_class = [np.flatnonzero(self.labels_N == c) for c in range(len(self._class_order))]
         retained = np.sort(np.concatenate(thinned(indices_of_class, self._class_order, imbalance)))
         fewer = copy.copy(self)

@@ -72,11 +72,9 @@ def with_statistics(
 
     Args:
         name: a name in `ucl.catalogue.STATISTICS`.
-        model: the network at the end of a task; it does not change.
+        model, buffer, seed: those of the run; batches and views are drawn by the seed.
         trained: the statistics after the training steps alone, see `statistics_of` and `TrainingStatistics`.
         seen: the tasks so far; the last one has just been learnt.
-        buffer: the memory, if there is one.
-        seed: seed of the run, for drawing batches and views.
         dtype: arithmetic of the scoring passes of `displaced`.
 
     Returns:
@@ -169,15 +167,9 @@ def _last_batches(task: Task) -> tuple[Tensor, np.ndarray]:
 
 @torch.no_grad()
 def published_test(model: Network, task: Task, seed: int) -> np.ndarray:
-    """The predictions of the reading "published test" for the test images of a task.
+    """The predictions (N,), labels or `NO_CLASS`, of the reading "published test" for a task's test images, in order.
 
-    Args:
-        model: the network, which has dropout; it does not change.
-        task: the task with the test images.
-        seed: seed of the run, for the order of the images and the dropout masks.
-
-    Returns:
-        (N,), labels or `NO_CLASS`, in the order of the task's test images.
+    The seed of the run decides how the images are shuffled, and the dropout masks; the network does not change.
     """
     network, device = in_training_mode(copy.deepcopy(model)), model.mean.device
     draw = np.random.default_rng(seed_for(seed, f"published test of task {task.number}"))

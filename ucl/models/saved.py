@@ -26,12 +26,7 @@ _of_runs = WeakTensorKeyDictionary()  # weights and buffers of users' networks
 def new_network(
     model: str, shape: tuple[int, int, int], mean: Sequence[float], std: Sequence[float], dropout: float = 0.0
 ) -> Network:
-    """The network that `Config.model` names, with new weights.
-
-    Args:
-        model, dropout: fields of `Config`.
-        shape: numbers of classes, of channels and of pixels per side.
-        mean, std: see `Network`.
+    """The network that `Config.model` names, with new weights; `shape`: numbers of classes, channels, pixels per side.
 
     Raises:
         InputError: a user's network can't be made, does not fit the images, or has layers of an earlier one.

@@ -35,9 +35,7 @@ MEASURES = ("A", "F", "learning", "best", "retained", "last", "average", "last_s
 def accuracy_so_far(accuracy: np.ndarray, class_recall: np.ndarray, balanced: bool) -> np.ndarray:
     """A after each task: the accuracy on all tasks learnt so far, (T,), in [0, 1]; NaN where the accuracy is.
 
-    Args:
-        accuracy, class_recall: see `Record`.
-        balanced: whether A is the balanced accuracy.
+    The first two arguments are those of a `Record`; `balanced` makes A the balanced accuracy.
     """
     if not balanced:
         return metrics.accuracy_so_far(accuracy)

@@ -158,14 +158,10 @@ class Record:
         return (self.timing["total"] - tests) / self.timing["batches"]
 
     def measures(self, reading: str = "running") -> dict[str, float]:
-        """The measures of the run, or of one of its readings.
+        """The measures (`ucl.records.measures.MEANINGS`) of one of the `readings`, by default of the run itself.
 
-        Args:
-            reading: a name in `readings`, or "running" for the run itself.
-
-        Returns:
-            The measures of `ucl.records.measures.MEANINGS`, with A and average balanced over the classes if
-            `Config.balanced_accuracy` is set; NaN where the record does not have the results.
+        A and average are balanced over the classes if `Config.balanced_accuracy` is set. A measure is NaN where the
+        record does not have the results.
         """
         tested: Record | Reading | None = self if reading == "running" else self.readings.get(reading)
         measures = dict.fromkeys(MEANINGS, np.nan)

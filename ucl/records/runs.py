@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 def load_records(store: str | Path) -> pd.DataFrame:
     """The records of a folder as a table.
 
-    Args:
-        store: the folder.
-
     Returns:
         One row per record: its `label` (the method's name in the paper's tables), one column per field of `Config`
         (empty if the field can't change the run's result), its measures (`Record.measures`; A and F in [0, 1] and
@@ -39,13 +36,10 @@ def load_records(store: str | Path) -> pd.DataFrame:
 
 
 def as_table(records: pd.DataFrame | Iterable[Record]) -> pd.DataFrame:
-    """The table of `load_records` for some records, such as those that `ucl.sweep` returns.
-
-    Args:
-        records: the records, or already such a table.
+    """The table of `load_records` for some records, such as those that `ucl.sweep` returns; such a table is unchanged.
 
     Raises:
-        InputError: it is something else, for example the name of a folder or a table of means.
+        InputError: `records` is something else, for example the name of a folder or a table of means.
     """
     import pandas as pd
 
@@ -117,11 +111,7 @@ def facts_of(record: Record) -> dict[str, Any]:
 
 
 def varying(records: Iterable[Record], ignored: Iterable[str] = ()) -> dict[str, list[Any]]:
-    """The settings in which some runs differ, except the seed, with the value of each run.
-
-    Args:
-        records: the runs.
-        ignored: names that may differ.
+    """The settings in which some runs differ, except the seed and those in `ignored`, with the value of each run.
 
     Returns:
         By name: label if the methods' labels differ, otherwise fields that can change a result, fingerprint (of the

@@ -201,12 +201,7 @@ def current_version(
     """The version of a run on this machine, and the reason why its images are unknown ("" if they are known).
 
     A data set is read once per process, and again only if its files change. Which files a user's function reads is not
-    known, so it is called each time. Nothing is downloaded.
-
-    Args:
-        dataset, image_size: fields of the run's `Config`.
-        paths: the values of its `Config.user_objects`.
-        root: folder of the data sets, see `ucl.datasets.load`.
+    known, so it is called each time. Nothing is downloaded. `paths` are the values of `Config.user_objects`.
 
     Raises:
         InputError: the source of one of the user's objects is not known.

@@ -70,13 +70,9 @@ def disagreement(logits_PNC: Tensor) -> Tensor:
 
 
 def bregman_information(logits_PNC: Tensor) -> Tensor:
-    """Bregman Information of the logits: the variance term of the log-loss (paper, eq. 6).
+    """Bregman Information of the logits, the variance term of the log-loss (paper, eq. 6): (N,), >= 0, in nats.
 
-    Args:
-        logits_PNC: logits of P views of N images over C classes.
-
-    Returns:
-        (N,), >= 0, in nats; 0 where all views give the same logits up to a constant.
+    It is 0 where all views give the same logits up to a constant.
     """
     logits_PNC = logits_PNC.double()
     mean_of_lse_N = logits_PNC.logsumexp(-1).mean(0)

@@ -36,8 +36,7 @@ def held_out(labels: np.ndarray, patients: np.ndarray | None, names: Mapping[int
 def numbers_of_patients(patients: Mapping[str, Iterable[str]]) -> dict[str, int]:
     """A number for each patient, in the order of their names; empty if no image has a patient.
 
-    Args:
-        patients: the name of the patient of each image of each split; "" for an image without one.
+    `patients` has the name of the patient of each image of each split; "" for an image without one.
 
     Raises:
         ValueError: a patient is in two splits, or some images have a patient and some have none.
@@ -64,10 +63,7 @@ def n_in_share(share: float, n: int) -> int:
 def held_out_patients(patients_of: Mapping[str, Patients]) -> Patients:
     """The test patients: about a fifth of the patients of each class, at least one; nothing is drawn at random.
 
-    Each class has a patient who is left for training.
-
-    Args:
-        patients_of: the patients of each class, by its name; a patient may be in several classes.
+    Each class has a patient who is left for training. A patient may be in several classes.
 
     Raises:
         ValueError: a class has a single patient, or no split is found that gives each class training and test images.

@@ -123,10 +123,8 @@ def samples_in(root: Path) -> tuple[list[str], dict[str, list[Sample]]]:
 def read_folder(root: Path, size: int, data_folder: Path) -> dict[str, Any]:
     """Arrays for `as_dataset` from a folder of image files, see `ucl.datasets.load`.
 
-    Args:
-        root: the folder.
-        size: pixels per side; images are resized and centre-cropped.
-        data_folder: where images that are large compared with the memory are stored, in a temporary file.
+    Images are resized and centre-cropped to `size` pixels per side. Those that are large compared with the memory are
+    stored in a temporary file in `data_folder`.
 
     Raises:
         ValueError: an image can't be read, or the folders are not such classes, splits and patients.
