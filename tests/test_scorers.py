@@ -108,6 +108,7 @@ def pictures(n, seed=0):
 
 
 @functools.cache
+@torch.enable_grad()
 def trained(dropout):
     """A network of 16 filters whose weights and BatchNorm statistics some steps of SGD have moved."""
     torch.manual_seed(3)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,11 @@ def with_published(records: pd.DataFrame, grid: str, **fields: Any) -> pd.DataFr
         fingerprint of the images measured on. Two columns are present only if needed: arithmetic, if runs were scored
         in more than one, and left_out, how many runs failed (`Record.failure`) and do not count.
     """
-    runs, rows = Runs(records), []
+    return _with_published(Runs(records), grid, fields)
+
+
+def _with_published(runs: Runs, grid: str, fields: Mapping[str, Any]) -> pd.DataFrame:
+    rows = []
     for config in paper.grid(grid, seeds=[0], **fields):
         stream, (method, selection) = (config.dataset, config.memory_size), method_and_selection(config.label)
         of_cell = runs.rows(config)
@@ -81,9 +85,9 @@ def in_all_settings(records: pd.DataFrame, grid: str, seeds: Sequence[int]) -> p
     Args:
         seeds: those that count; with published settings, which were planned for other seeds, all count.
     """
-    at_seeds, parts = records[records["seed"].isin(seeds)], []
+    at_all, at_seeds, parts = Runs(records), Runs(records[records["seed"].isin(seeds)]), []
     for name, fields in _SETTINGS.items():
-        table = with_published(records if name == "published settings" else at_seeds, grid, **fields)
+        table = _with_published(at_all if name == "published settings" else at_seeds, grid, fields)
         other = table[(table["n"] > 0) & (table["settings"] != "")].assign(settings=name)
         parts.append(other if fields else table)
     order = list(parts[0]["method"].unique())
