@@ -193,6 +193,7 @@ REFUSED = [  # what is typed, and what the message names
     ("run --config gone.json", "gone.json"),
     ("run --config=", "--config"),
     ("run --store a:file", "--store"),
+    ("run --predictions a:file", "--predictions"),
     ("run --published", "--published"),  # An abbreviation may be ambiguous after a new flag is added.
     ("sweep", "table1"),
     ("sweep table4 --set lrr 1", "lr"),

@@ -14,6 +14,7 @@ from scipy.special import logsumexp, softmax
 from sklearn.metrics import accuracy_score, balanced_accuracy_score
 
 import ucl
+from ucl.buffers import ReservoirBuffer
 from ucl.config import Config
 from ucl.errors import InputError
 from ucl.evaluation import predictions
@@ -161,6 +162,20 @@ def test_what_finetuning_forgets_replay_keeps(base):
     )
     assert finetuned[1, 0] < 0.2 and replayed[1, 0] > 0.5
     assert finetuned[1, 1] > 0.7 and replayed[1, 1] > 0.7
+
+
+class Uncounted(ReservoirBuffer):
+    def update(self, model, batch):
+        self.store(batch)
+
+
+NOT_USED = {"n_seen": dict(population=f"{__name__}:Uncounted"), "score=EN": dict(method="derpp", score="EN")}
+
+
+@pytest.mark.parametrize("word", NOT_USED)
+def test_a_run_warns_of_a_score_that_no_memory_uses_and_of_samples_that_are_not_counted(small, word):
+    with pytest.warns(UserWarning, match=word):
+        ucl.run(small.replace(**NOT_USED[word]), device="cpu", progress=False)
 
 
 # --- runs are repeatable, and one seed means the same for all methods ---

@@ -231,6 +231,7 @@ def test_cells_near_the_papers_are_counted():
     parts = [spread.assign(metric="A", difference=[0, 3.1, 0]), spread.assign(metric="F", difference=[0, -2.9, 0])]
     counted = results.near_counts(pd.concat(parts)).to_numpy().tolist()
     assert counted == [["everything rescored", "ER and CBR", 2, 1, 2]]
+    assert results.near_counts(pd.concat(parts)[2:3]).empty  # one seed
 
 
 # Which runs count

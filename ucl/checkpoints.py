@@ -56,11 +56,11 @@ class Checkpoint(Listener):
         self._parts = {name: part for name, part in parts.items() if part is not None}
 
     def after_task(self, task: Task) -> None:
-        """Write the checkpoint, unless a user's object may have state that it cannot keep: then a line says so."""
+        """Write the checkpoint, unless a user's object may have state that it cannot keep: that is logged."""
         if self._file is None or task is self._stream.tasks[-1]:
             return
         if names := ", ".join(_without_state_methods(self._parts)):
-            _log.info("a stopped run starts again, without state_dict and load_state_dict of %s", names)
+            _log.info("%s: no state_dict and load_state_dict of its own, so a stopped run starts again", names)
             self._file = None
             return
         state = {"tasks learnt": task.number + 1, **{name: part.state_dict() for name, part in self._parts.items()}}

@@ -25,7 +25,7 @@ from ucl.machine.clock import Clock
 from ucl.machine.determinism import GlobalGenerators, default_modes, repeatable
 from ucl.machine.hardware import environment, package_hash, peak_memory_mib, resolve_device, scoring_dtype
 from ucl.machine.terminal import progress_bar
-from ucl.naming import no_effect
+from ucl.naming import no_effect, score_is_unused
 from ucl.records import Record
 from ucl.streams import datasets
 
@@ -54,8 +54,9 @@ def run(
         checkpoint: a file for the state of the run, written after each task except the last. If it exists and has the
             same run, data, code and machine, the run continues from it, and its result is bit for bit that of an
             uninterrupted run; otherwise it is ignored with a warning. The caller deletes it after storing the record.
-            No file is written if the class of a user's memory or method, or a score that is an object, does not define
-            `state_dict` and `load_state_dict`. What changes in a network belongs into buffers or `get_extra_state`.
+            No file is written, and this is logged, if the class of a user's memory or method does not define both
+            `state_dict` and `load_state_dict`, or if a score may have state and lacks them. What changes in a network
+            belongs into buffers or `get_extra_state`.
         weights: a folder; the run writes the network after each task to a folder in it, see `ucl.models.load`.
         predictions: a folder; the run writes a file to it, with the predicted class of each test image after each task,
             see `ucl.records.predictions`.
@@ -70,7 +71,7 @@ def run(
     """
     if not isinstance(config, Config):
         raise InputError("config", config, "give a ucl.Config")
-    if "score" in config.explicit and config.idle.get("score") == "population" and "population" not in config.explicit:
+    if score_is_unused(config):
         warnings.warn(f"{config.label}: {no_effect(config, 'score')}", stacklevel=3)
     data, chosen, dtype, facts = _prepare(config, device, root)
     with repeatable(config.seed, chosen):
@@ -115,7 +116,11 @@ def run(
     if record.diverged_after is not None:
         warnings.warn(record.warning, stacklevel=3)
     elif buffer is not None and not (buffer.n_stored and buffer.n_seen):
-        reason = "its update did not count n_seen" if buffer.n_stored else "the memory is empty at the end of the run"
+        reason = (
+            "the memory's `update` did not add to n_seen"
+            if buffer.n_stored
+            else "the memory is empty at the end of the run"
+        )
         warnings.warn(f"{config.label}: {reason}", stacklevel=3)
     return record
 

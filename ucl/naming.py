@@ -71,6 +71,13 @@ def no_effect(config: Config, name: str) -> str:
     return f"{value} has no effect: {cause}"
 
 
+def score_is_unused(config: Config) -> bool:
+    """Whether a score was given that the default memory of the method does not use; `ucl.run` warns of it."""
+    return (
+        "score" in config.explicit and config.idle.get("score") == "population" and "population" not in config.explicit
+    )
+
+
 def settings(config: Config, without: Container[str] = ()) -> str:
     """The fields of a run that differ from the defaults, such as "lr=0.05, refresh=10"; "" if there are none.
 

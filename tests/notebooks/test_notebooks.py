@@ -151,10 +151,14 @@ def test_a_notebook_is_prose_and_short_code(path):
 @each_notebook
 def test_the_parameters_are_plain_values_with_the_paths_of_nobody(path):
     notebook = nbformat.read(path, as_version=4)
+    names = set()
     code = "".join(cell.source for cell in notebook.cells if "parameters" in cell.metadata.get("tags", []))
     for statement in ast.parse(code).body:
+        (target,) = statement.targets
         value = ast.literal_eval(statement.value)
+        names.add(target.id)
         assert not (isinstance(value, str) and os.path.isabs(value))
+    assert set(RUNS.get(path.stem, [()])[0]) <= names
 
 
 # As they run

@@ -154,8 +154,8 @@ class Buffer(ABC):
         """All that `load_state_dict` needs, with the stored images.
 
         A subclass extends both methods: ``{**super().state_dict(), "seen": sorted(self.seen)}``. Values are tensors,
-        numbers, texts, lists, tuples and dicts. With a user's memory that does not define both, a stopped run starts
-        again.
+        numbers, texts, lists, tuples and dicts. A run with a subclass of the user that does not define both is not
+        resumed, even if it has no state of its own.
         """
         n = self.n_stored
         return {

@@ -55,7 +55,8 @@ def run(options: argparse.Namespace) -> int:
         raise InputError("config", options.config, f"has {1 + len(others)} runs; run them with ucl sweep --config")
     config = start.replace(**{**(naming.PUBLISHED_CODE if options.published_code else {}), **given})
     for name in sorted(given.keys() & config.idle.keys()):
-        show_note(naming.no_effect(config, name))
+        if name != "score" or not naming.score_is_unused(config):
+            show_note(naming.no_effect(config, name))
     store = RecordStore(options.store, options.data)
     stored, is_new = store.lookup(config), False
     report_notes([stored])

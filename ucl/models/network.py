@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.backends import mha
-from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.nn.modules.dropout import _DropoutNd
 
 from ucl import user_objects
@@ -125,8 +125,8 @@ class OwnNetwork(Network):
         network: the module.
 
     Raises:
-        InputError: the object is not an `nn.Module`, its logits of two images have another shape or type, or an image's
-            logits in evaluation mode depend on the image beside it.
+        InputError: the object is not an `nn.Module`, it has a BatchNorm layer without running statistics, its logits
+            of two images have another shape or type, or an image's logits depend on the image beside it.
     """
 
     def __init__(
@@ -145,6 +145,9 @@ class OwnNetwork(Network):
             raise self._refusal(f"returned {type(network).__name__}; return a torch.nn.Module")
         if isinstance(network, Network) and type(network).forward is not Network.forward:
             raise self._refusal("overrides forward, which no run calls; override logits instead")
+        if any(isinstance(layer, _BatchNorm) and layer.running_mean is None for layer in network.modules()):
+            reason = "has a BatchNorm layer without running statistics, so an image's logits depend on those beside it"
+            raise self._refusal(f"{reason}; set track_running_stats=True, or use GroupNorm")
         self.network = network
         make_narrow_convolutions_contiguous(network)
         with in_mode(self, training=False), torch.no_grad():
@@ -152,7 +155,7 @@ class OwnNetwork(Network):
             logits_NC, again_NC, alone_NC = self.logits(images), self.logits(images), self.logits(images[:1])
         # A network may draw at random in evaluation mode.
         if torch.equal(logits_NC, again_NC) and (logits_NC[:1] - alone_NC).abs().max() > 1e-3 * logits_NC.abs().max():
-            advice = "set track_running_stats=True in BatchNorm, and batch_first=True in transformers"
+            advice = "layers of transformers need batch_first=True"
             raise self._refusal(f"gives an image other logits beside another image; {advice}")
         saved = network.state_dict()
         for name, values in network.named_buffers():

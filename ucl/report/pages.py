@@ -69,7 +69,7 @@ def tables(
         "parts": results.parts_of_forgetting(networks),
         "facts": results.facts(measured, full["coverage"], full["effects"]),
         "coverage": results.coverage_by_dataset(full["coverage"]),
-        "as_in_the_paper": results.near_counts(results.cells(records)),
+        "near_counts": results.near_counts(results.cells(records)),
         "decisive": results.decisive(of_runs.query("other_memory != 'CBR'")),
         "decisive_reported": results.decisive(of_runs.query("other_memory == 'CBR'")).drop(columns="verdict"),
         "hypotheses": results.hypotheses(planned.query("expected != ''")),

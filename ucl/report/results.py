@@ -149,15 +149,15 @@ def near_counts(cells: pd.DataFrame) -> pd.DataFrame:
         cells: see `ucl.evidence.tables.in_all_settings`; near is its `ucl.evidence.tables.verdict`.
     """
     judged = cells.assign(verdict=verdict(cells)).replace({"settings": {"": "everything rescored"}})
-    judged = judged[judged["verdict"] != ""]
+    judged = judged[judged["verdict"] != ""].sort_values("settings", kind="stable")
     methods = judged["method"].replace(["ER", "CBR"], "ER and CBR")
-    judged["methods"] = methods.where(judged["selection"] == "", "scores, " + judged["selection"])
-    groups = judged.assign(near=judged["verdict"] == "near").groupby(["settings", "methods", "metric"], sort=False)[
-        "near"
-    ]
-    counts = groups.sum().unstack().add_prefix("near in ")
-    counts.insert(0, "cells", groups.size().unstack()["A"])
-    return counts.rename_axis(columns=None).reset_index()
+    near = {f"near in {m}": (judged["metric"] == m) & (judged["verdict"] == "near") for m in "AF"}
+    judged = judged.assign(
+        methods=methods.where(judged["selection"] == "", "scores, " + judged["selection"]),
+        cells=judged["metric"] == "A",
+        **near,
+    )
+    return judged.groupby(["settings", "methods"], sort=False, as_index=False)[["cells", *near]].sum()
 
 
 def with_differences(records: pd.DataFrame, experiments: Mapping[str, Config]) -> pd.DataFrame:

@@ -105,7 +105,7 @@ def read_images(files: Sequence[str | Path], image_size: int, channels: int = 3)
         logits = network(torch.from_numpy(ucl.datasets.read_images(["new.png"], 32)))
 
     Args:
-        files: the files.
+        files: the files, or one of them.
         image_size, channels: of the images that the network has learnt; 1 channel for grey images.
 
     Raises:
