@@ -18,7 +18,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	touch $@
 
 quickstart: install
-	@echo "Four methods learn a stream of small images three times each, in two minutes"
+	@echo "Four methods learn a stream of small images three times each, in a few minutes"
 	$(BIN)/ucl reproduce 00_quickstart --output reproduced
 
 # the lessons get the outputs of this execution
