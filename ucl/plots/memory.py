@@ -71,9 +71,9 @@ def score_distributions(records: Records) -> Figure:
     """How the final model sees the memory: confidence and Bregman Information of its images, one curve per method.
 
     A curve is the share of images with at most a value (the empirical distribution function), which depends on neither
-    bins nor a bandwidth. The axis of the Bregman Information is linear below 0.1 and logarithmic above. Records without
-    a memory are not drawn. Runs that failed (`Record.failure`) are left out, and the legend says how many. So are
-    images whose logits are not finite.
+    bins nor a bandwidth. The axis of the Bregman Information is linear up to 0.1 nats, and logarithmic above if values
+    exceed 0.3. Records without a memory are not drawn. Runs that failed (`Record.failure`) are left out, and the legend
+    says how many. So are images whose logits are not finite.
 
     Raises:
         InputError: no record has a memory, or the records cannot share a picture.
@@ -88,8 +88,10 @@ def score_distributions(records: Records) -> Figure:
             values = [value for record in runs if not record.failure for value in record.memory[column]]
             sns.ecdfplot(np.array(values, float), ax=ax, color=color(label), ls=dash(label), label=label)
     axes[0].set(xlabel="confidence (mean of 12 views)", ylabel="share of images\nwith at most this value")
-    axes[1].set(xlabel="Bregman Information [nats]\n(logarithmic above 0.1)", xlim=(0, None))
-    axes[1].set_xscale("symlog", linthresh=0.1)
+    axes[1].set(xlabel="Bregman Information [nats]", xlim=(0, None))
+    if axes[1].get_xlim()[1] > 0.3:
+        axes[1].set_xlabel("Bregman Information [nats]\n(logarithmic above 0.1)")
+        axes[1].set_xscale("symlog", linthresh=0.1)
     names = names_of(records)
     handles = [plt.Line2D([], [], color=color(label), ls=dash(label)) for label in names]  # also without a curve
     legend(figure, handles, list(names.values()))
