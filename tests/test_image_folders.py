@@ -116,6 +116,7 @@ def test_new_images_are_read_as_those_of_the_folder(tmp_path, channels):
     data, folder = load(tmp_path), str(tmp_path)
     files = [f"{folder}/{file}" for file in data.train_files]
     np.testing.assert_array_equal(read_images(files, 32, channels), data.train_images.transpose(0, 3, 1, 2))
+    np.testing.assert_array_equal(read_images(files[0], 32, channels), read_images(files[:1], 32, channels))
     if channels == 1:  # A network for colour images takes grey ones.
         np.testing.assert_array_equal(read_images(files, 32), data.train_images.repeat(3, -1).transpose(0, 3, 1, 2))
     else:

@@ -162,7 +162,7 @@ def test_a_record_is_found_by_its_key_under_another_name(store):
     ("name", "use"),
     [
         *(("file", RecordStore), ("", RecordStore), ("nowhere", load_records), ("file", load_records)),
-        *((name, lambda folder: check_writable("store", Path(folder))) for name in ("file/runs", "link", "x" * 300)),
+        *((name, lambda folder: check_writable(store=folder)) for name in ("file/runs", "link", "x" * 300)),
     ],
 )
 def test_a_folder_that_cannot_be_used_is_refused(tmp_path, monkeypatch, name, use):
@@ -178,7 +178,7 @@ def test_a_folder_that_cannot_be_used_is_refused(tmp_path, monkeypatch, name, us
 def test_a_folder_is_made_when_it_is_needed(tmp_path):
     store = RecordStore(tmp_path / "deep" / "down")
     assert Config() not in store and list(store) == [] and not store.folder.exists()
-    check_writable("store", store.folder)
+    check_writable(store=store.folder)
     assert os.listdir(store.folder) == [] and len(load_records(store.folder)) == 0
     path = store.save(record_of(Config()))
     assert stat.S_IMODE(path.stat().st_mode) & 0o444 == 0o444  # others may read

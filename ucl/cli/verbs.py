@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
         raise InputError("config", options.config, f"has {1 + len(others)} runs; run them with ucl sweep --config")
     config = start.replace(**{**(naming.PUBLISHED_CODE if options.published_code else {}), **given})
     for name in sorted(given.keys() & config.idle.keys()):
-        if name != "score" or not naming.score_is_unused(config):
+        if name != "score" or not naming.score_is_unused(config):  # `ucl.run` warns of the score.
             show_note(naming.no_effect(config, name))
     store = RecordStore(options.store, options.data)
     stored, is_new = store.lookup(config), False
@@ -68,9 +68,7 @@ def run(options: argparse.Namespace) -> int:
         from ucl.sweeps.sweep import check_inputs
 
         check_inputs([config], options.data)
-        for name, path in {"store": store.folder, **files}.items():
-            if path is not None:
-                check_writable(name, Path(path))
+        check_writable(store=store.folder, **files)
         if options.threads:
             torch.set_num_threads(options.threads)
         settings = dict(device=options.device, root=options.data, graphs=options.graphs, **files)
@@ -228,7 +226,7 @@ def reproduce(options: argparse.Namespace) -> int:
 
 def benchmark(options: argparse.Namespace) -> int:
     """Measure the milliseconds per batch of each method, by part, and whole runs per hour."""
-    check_writable("output", Path(options.output).parent)  # before minutes of measurements
+    check_writable(output=Path(options.output).parent)  # before minutes of measurements
     from ucl.benchmarks import measure
     from ucl.report.costs import by_part
 

@@ -10,19 +10,25 @@ from pathlib import Path
 from ucl.errors import InputError
 
 
-def check_writable(name: str, folder: Path) -> None:
-    """Create a folder and test that files can be written to it, before long work whose result it gets.
+def check_writable(**folders: str | Path | None) -> None:
+    """Create folders and test that files can be written to them, before long work whose results they get.
+
+    Args:
+        **folders: by the names of the arguments that give them; None for no folder.
 
     Raises:
-        InputError: the folder, the value of the argument `name`, can't be created or written to.
+        InputError: a folder can't be created or written to.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=folder, prefix=".", suffix=".part"):
-            pass
-    except OSError as error:
-        reason = f"can't be written to ({error.strerror}); give another folder"
-        raise InputError(name, str(folder), reason) from None
+    for name, folder in folders.items():
+        if folder is None:
+            continue
+        try:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=folder, prefix=".", suffix=".part"):
+                pass
+        except OSError as error:
+            reason = f"can't be written to ({error.strerror}); give another folder"
+            raise InputError(name, str(folder), reason) from None
 
 
 def write_whole(path: Path, content: bytes | memoryview) -> None:

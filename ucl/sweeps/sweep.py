@@ -107,7 +107,7 @@ def sweep(
             user object. No run has begun then.
         SweepError: some runs failed. It is raised after all other runs have ended, and has their `records`.
     """
-    configs = [configs] if isinstance(configs, (Config, str)) else list(configs)
+    configs = list(configs)
     for config in configs:
         if not isinstance(config, Config):
             raise InputError("configs", config, "give ucl.Config objects; ucl.grid makes them from a file or mappings")
@@ -136,9 +136,7 @@ def sweep(
             resolve_device(device)
             check_inputs(missing, folder)
         folders = {"store": records.folder, "weights": weights, "predictions": predictions}
-        for name, path in folders.items():
-            if path is not None:
-                check_writable(name, Path(path))
+        check_writable(**folders)
         if jobs > 1:
             threads = threads or max(1, torch.get_num_threads() // jobs)
         how: dict[str, Any] = {name: None if f is None else str(Path(f).absolute()) for name, f in folders.items()}
