@@ -21,9 +21,9 @@ RUNS = frame(*records_of(seeds=(0, 1, 2))[::-1])  # out of order
 
 
 @pytest.mark.parametrize("name", [name for name in PICTURES if name not in ("confusion", "differences")])
-def test_each_picture_has_each_method_and_needs_a_run(name):
+def test_each_picture_has_each_method_and_the_stream_and_needs_a_run(name):
     text = "\n".join(words_in(ucl.plot(RUNS, name)))
-    assert [label for label in ORDERED if label not in text] == []
+    assert [part for part in (*ORDERED, "digits", "memory 50") if part not in text] == []
     with pytest.raises(InputError, match="nothing to draw"):
         ucl.plot([], name)
 

@@ -40,8 +40,12 @@ DECIDED = ("dataset", "memory_size", "method", "population", "score", "selection
 
 def run_name(config: Config) -> str:
     """A run, such as "bloodcell, memory 40, EN bottom, refresh=2, seed 0"."""
-    memory = [f"memory {config.memory_size}"] if config.uses_memory else []
-    return ", ".join([stream_of(config), *memory, name_of(config), f"seed {config.seed}"])
+    return f"{stream_and_memory(config)}, {name_of(config)}, seed {config.seed}"
+
+
+def stream_and_memory(config: Config) -> str:
+    """The stream and the size of the memory, such as "bloodcell, memory 40"."""
+    return stream_of(config) + (f", memory {config.memory_size}" if config.uses_memory else "")
 
 
 def stream_of(config: Config, free: Iterable[str] = ()) -> str:

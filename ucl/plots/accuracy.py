@@ -176,7 +176,6 @@ def class_recall(records: Records) -> Figure:
     ordered = "in the order of the stream" + (", largest first" if by_size else "") if shared else ""
     ax.set(xlabel="recall [%]", ylabel=f"classes {ordered}".strip(), xlim=(0, 102))
     ax.set_ylim(len(order) - 0.5, -0.5)
-    ax.set_title(plain(first.config.dataset_name))
     handles = [plt.Line2D([], [], color=color(label), marker="o") for label in names]
     title = "filled: at the end, open: best before (seeds with both), dots: seeds"
     legend(figure, handles, list(names.values()), title)

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from ucl.errors import InputError
 from ucl.plots.grouped import ADD, Records, by_label, names_of, same_but_for_seed
-from ucl.plots.style import plain, shortened, styled
+from ucl.plots.style import shortened, styled
 from ucl.records.predictions import confusion
 from ucl.records.runs import listed
 
@@ -67,7 +67,7 @@ def class_confusion(records: Records) -> Figure:
         ax.set_yticks(np.arange(n_names) + 0.5, names, fontsize=7, rotation=0)
         ax.tick_params(length=0)
     n = f", n = {len(shown)}" if len(shown) > 1 else ""
-    ax.set_title(f"{names_of(records)[label]} on {plain(first.config.dataset_name)}, at the end{n}", fontsize=9)
+    ax.set_title(f"{names_of(records)[label]} at the end{n}", fontsize=9)
     ax.set_xlabel("predicted class", fontsize=8)
     ax.set_ylabel("true class", fontsize=8)
     bar = figure.axes[-1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 import warnings
 from collections.abc import Iterable
 
@@ -14,6 +15,7 @@ from ucl.errors import InputError, one_of
 from ucl.evidence import paired
 from ucl.evidence.effects import ALL_STREAMS
 from ucl.plots.effects import forest
+from ucl.plots.style import STYLE, plain
 from ucl.records import Record, as_table
 from ucl.records.runs import latest
 
@@ -44,7 +46,16 @@ def plot(records: pd.DataFrame | Iterable[Record], picture: str, against: str = 
         return _differences(records, against)
     if against:
         raise InputError("against", against, "only the picture differences has it; leave it out")
-    return PICTURES[picture].resolve()(records)
+    figure = PICTURES[picture].resolve()(records)
+    figure.supxlabel(_stream(records), fontsize=STYLE["legend.fontsize"], x=0.99, ha="right", color="0.4")
+    figure.set_figheight(figure.get_figheight() + 0.2)
+    return figure
+
+
+def _stream(records: pd.DataFrame) -> str:
+    """The stream of the records, such as "bloodcell, memory 40"."""
+    config = max((record.config for record in records["record"]), key=lambda config: config.uses_memory)
+    return plain(textwrap.fill(naming.stream_and_memory(config), 80))
 
 
 def _differences(records: pd.DataFrame, against: str) -> Figure:
