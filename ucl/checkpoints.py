@@ -63,7 +63,8 @@ class Checkpoint(Listener):
             _log.info("%s: no state_dict and load_state_dict of its own, so a stopped run starts again", names)
             self._file = None
             return
-        state = {"tasks learnt": task.number + 1, **{name: part.state_dict() for name, part in self._parts.items()}}
+        states = {name: [kind.state_dict(part) for kind in _kinds(part)] for name, part in self._parts.items()}
+        state = {"tasks learnt": task.number + 1, **states}
         data = io.BytesIO()
         try:
             torch.save({"identity": self._identity, "state": state}, data)
@@ -86,10 +87,8 @@ class Checkpoint(Listener):
         if state is None:
             return 0
         for name, part in self._parts.items():
-            base = _package_class(type(part))
-            base.load_state_dict(part, state[name])
-            if type(part) is not base:  # It may not call super().
-                part.load_state_dict(state[name])
+            for kind, of_kind in zip(_kinds(part), state[name], strict=True):
+                kind.load_state_dict(part, of_kind)
         learnt: int = state["tasks learnt"]
         _log.info("continued after %d of %d tasks, from the checkpoint of a stopped run", learnt, len(self._stream))
         return learnt
@@ -147,6 +146,11 @@ def _defines_state(kind: type[Any]) -> bool:
     """Whether a class is of this package or defines both methods itself."""
     base = _package_class(kind)
     return kind is base or all(getattr(kind, name) is not getattr(base, name) for name in _STATE_METHODS)
+
+
+def _kinds(part: Any) -> list[type[Any]]:
+    """The classes whose state a part has: that of this package and, as its methods may not call super(), the user's."""
+    return list(dict.fromkeys([_package_class(type(part)), type(part)]))
 
 
 def _package_class(kind: type[Any]) -> type[Any]:
