@@ -65,6 +65,11 @@ def test_each_name_gives_its_memory_policy_which_needs_a_slot_per_class_if_it_ha
         assert build_buffer(config(population=name, memory_size=3), images).size == 3
 
 
+def test_images_of_another_size_than_the_configured_are_refused(images):
+    with refused("image_size"):
+        assemble(config(image_size=48), images)
+
+
 @pytest.mark.parametrize("name", SELECTIONS)
 def test_the_uncertainty_memory_has_the_configured_rule_and_settings(images, name):
     buffer = build_buffer(config(score="LC", selection=name, refresh=3, smoothing=0.25), images)

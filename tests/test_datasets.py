@@ -130,6 +130,9 @@ FAULTS = {
     "a named class without training images": dict(classes=["a", "b", "c", "d"]),
     "a name too few": dict(classes=["a", "b"]),
     "a name twice": dict(train_labels=list("abcabc"), test_labels=list("abc"), classes=list("abcc")),
+    "a class with one image and no test images": dict(
+        train_labels=[0, 0, 1, 1, 1, 2], test_images=None, test_labels=None
+    ),
     "a patient too few": dict(train_patients=[1, 2, 3, 4, 5], test_patients=[7, 8, 9]),
     "patients with a fraction": dict(train_patients=np.ones(6), test_patients=np.zeros(3)),
     "patients of the training images only": dict(train_patients=[1, 2, 3, 4, 5, 6]),

@@ -74,7 +74,14 @@ def assemble(
 def build_stream(
     config: Config, dataset: datasets.ImageDataset, device: torch.device | str = "cpu"
 ) -> ClassIncrementalStream:
-    """The stream of a configuration."""
+    """The stream of a configuration.
+
+    Raises:
+        InputError: the images have another size than `Config.image_size`, or the stream cannot be made from them.
+    """
+    if config.image_size not in (None, dataset.image_size):
+        reason = f"the images have {dataset.image_size} pixels per side; give image_size to ucl.datasets.load, too"
+        raise InputError("image_size", config.image_size, reason)
     return ClassIncrementalStream(config, dataset, device)
 
 

@@ -21,14 +21,18 @@ def held_out(labels: np.ndarray, patients: np.ndarray | None, names: Mapping[int
 
     Without the names of the images' patients these are an evenly spaced fifth of each class, at least one image;
     otherwise all images of the patients that `held_out_patients` chooses. `names` are those of numbered classes.
+
+    Raises:
+        ValueError: a class has a single image, or the patients cannot be split.
     """
+    indices_of = {names.get(label, str(label)): np.flatnonzero(labels == label) for label in np.unique(labels).tolist()}
+    if single := [name for name, indices in indices_of.items() if len(indices) == 1]:
+        raise ValueError(f"only one image of class {first_of(single)}; give 2 or more")
     if patients is not None:
-        present = np.unique(labels).tolist()
-        patients_of = {names.get(label, str(label)): frozenset(patients[labels == label].tolist()) for label in present}
+        patients_of = {name: frozenset(patients[indices].tolist()) for name, indices in indices_of.items()}
         return np.isin(patients, list(held_out_patients(patients_of)))
     test = np.zeros(len(labels), bool)
-    for label in np.unique(labels):
-        indices = np.flatnonzero(labels == label)
+    for indices in indices_of.values():
         test[indices[_evenly_spaced(len(indices), max(1, round(len(indices) / 5)))]] = True
     return test
 
