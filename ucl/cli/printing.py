@@ -95,7 +95,7 @@ def differences(table: pd.DataFrame) -> str:
         _text_table(head, rows, 3),
         "",
         *dict.fromkeys(notes),
-        "detectable: the true difference that n seeds find in four of five experiments",
+        "detectable: the smallest true difference that n seeds find in four of five experiments",
     ]
     return "\n".join(lines)
 
