@@ -26,11 +26,6 @@ def accuracy_so_far(a: np.ndarray) -> np.ndarray:
     return np.array([row[: t + 1].mean() for t, row in enumerate(a)])
 
 
-def average_accuracy(a: np.ndarray) -> float:
-    """Mean of `accuracy_so_far`: mean_t mean_{i <= t} a[t, i], in [0, 1]."""
-    return float(np.mean(accuracy_so_far(_checked(a))))
-
-
 def task_forgetting(a: np.ndarray) -> np.ndarray:
     """Forgetting of each task except the last: (T - 1,), max over l < T of a[l, i] minus a[T, i].
 
@@ -87,7 +82,7 @@ def average_anytime_accuracy(a_ET: np.ndarray) -> float:
     if tasks have equally many. A_AUC of i-Blurry (Koh et al., 2022) is the mean over time of the accuracy on all
     classes that have occurred; in a blurry stream, these include classes of tasks that have not begun here.
     """
-    return float(np.mean([row[:n].mean() for row, n in zip(*_checked_anytime(a_ET), strict=True)]))
+    return float(np.mean([row[:n].mean() for row, n in zip(np.asarray(a_ET), _n_begun(a_ET), strict=True)]))
 
 
 def worst_case_accuracy(a_ET: np.ndarray) -> float:
@@ -98,15 +93,10 @@ def worst_case_accuracy(a_ET: np.ndarray) -> float:
     which are during later tasks. The more evaluations, the lower the minimum can be: compare runs with the same
     `Config.evaluate_every`, and expect noise where tasks have few validation images.
     """
-    a_ET, n_begun = _checked_anytime(a_ET)
+    a_ET, n_begun = np.asarray(a_ET), _n_begun(a_ET)
     n_tasks = a_ET.shape[1]
     lowest = [a_ET[n_begun > i + 1, i].min() for i in range(n_tasks - 1)]
     return float((a_ET[-1, -1] + sum(lowest)) / n_tasks)
-
-
-def last_task_accuracy(a: np.ndarray) -> float:
-    """Accuracy on the last task at the end: a[T, T], in [0, 1]."""
-    return float(_checked(a)[-1, -1])
 
 
 def balanced_accuracy(class_recall: np.ndarray) -> float:
@@ -148,16 +138,6 @@ def _checked(a: np.ndarray) -> np.ndarray:
     return a
 
 
-def _checked_anytime(a_ET: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The accuracies, and how many tasks have begun at each evaluation (E,)."""
-    a_ET = np.asarray(a_ET, dtype=np.float64)
-    if a_ET.ndim != 2 or not a_ET.size:
-        raise ValueError(f"anytime accuracies of shape {a_ET.shape}: give a matrix (E, T) with E and T at least 1")
-    missing = np.isnan(a_ET)
-    n_begun = (~missing).sum(1)
-    in_order = (missing == (np.arange(a_ET.shape[1]) >= n_begun[:, None])).all() and (np.diff(n_begun) >= 0).all()
-    if not in_order or not n_begun[0] or missing[-1].any():
-        raise ValueError(
-            "anytime accuracies with NaN out of place: give a number for every task begun, and for all in the last row"
-        )
-    return a_ET, n_begun
+def _n_begun(a_ET: np.ndarray) -> np.ndarray:
+    """How many tasks have begun at each evaluation (E,)."""
+    return (~np.isnan(a_ET)).sum(1)

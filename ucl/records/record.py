@@ -175,7 +175,7 @@ class Record:
             "learning": metrics.learning_accuracy(a),
             "best": metrics.best_accuracy(a),
             "retained": metrics.retained_accuracy(a),
-            "last": metrics.last_task_accuracy(a),
+            "last": float(a[-1, -1]),
             "average": float(so_far.mean()),
             "last_share": np.nan if shares is None else float(shares[-1, -1]),
             "backward": metrics.backward_transfer(a),
