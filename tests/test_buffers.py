@@ -451,18 +451,6 @@ def test_replay_draws_distinct_images_of_other_tasks_with_their_labels(labels, n
         assert drawn_labels.dtype == torch.int64
 
 
-@pytest.mark.parametrize("memory", [MEMORIES["reservoir"], MEMORIES["redrawn"]])
-@pytest.mark.parametrize("exclude_task", [1, None])
-def test_replay_draws_every_eligible_image_equally_often(memory, exclude_task):
-    buffer = take_in(memory(15, 1), batches_of([0] * 12 + [2] * 10 + [4] * 11, 5, task_of_two))
-    eligible = [p for p, task in zip(contents(buffer), buffer.tasks) if task != exclude_task]
-    draw, times, often = np.random.default_rng(0), 3000, Counter()
-    for _ in range(times):
-        often.update(positions_in(buffer.images[buffer.drawn_slots(4, exclude_task, draw)]))
-    assert set(often) == set(eligible)
-    assert uniform([often[p] for p in eligible], times, 4) > 0.001
-
-
 # --- the base class: what a user's policy stores, replaces, and keeps with each sample ---
 
 
@@ -473,12 +461,6 @@ def with_values(n=2, size=10):
         batch = batch_of(range(number * size, (number + 1) * size), draw.integers(0, 5, size), number // 5)
         batch.values.update(position=batch.positions.clone(), noise=torch.from_numpy(draw.random((size, 2))))
         yield batch
-
-
-@pytest.mark.parametrize(("name", "value"), [("size", 0), ("size", 2.5), ("refresh", 0), ("smoothing", 1.5)])
-def test_a_memory_refuses_sizes_and_shares_out_of_range(name, value):
-    with refused(name, value):
-        UncertaintyBuffer(**{"size": 5, name: value}, image_shape=SHAPE, scorer=RandomScores(3), selection=bottom_k)
 
 
 @pytest.mark.parametrize("buffer", [Fifo(12, SHAPE), random_scores(12, 3)])

@@ -392,7 +392,7 @@ def test_a_score_gets_labels_features_and_losses_of_the_plain_images(monkeypatch
 # What is refused
 
 
-UNKNOWN = dict(view_space="pixel", batchnorm="on", view_draws="fix", n_draws=0, dropout_passes=-1, averaging="score")
+UNKNOWN = dict(view_space="pixel", batchnorm="on", view_draws="fix", averaging="score")
 
 
 @pytest.mark.parametrize("name", UNKNOWN)

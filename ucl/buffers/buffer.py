@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ucl.errors import InputError, whole_number
+from ucl.errors import InputError
 from ucl.models import Network
 from ucl.streams import Batch, Task
 
@@ -67,15 +67,11 @@ class Buffer(ABC):
         n_stored: number of slots in use; these are the first ones.
         n_seen: number of samples of the stream so far; `update` counts them.
         draw: numpy's generator for a policy's random numbers.
-
-    Raises:
-        InputError: the size is not a positive whole number.
     """
 
     def __init__(
         self, size: int, image_shape: Sequence[int], device: torch.device | str = "cpu", seed: int = 0
     ) -> None:
-        whole_number("size", size, 1, 1_000_000_000)
         channels, height, width = image_shape
         self.size = size
         self.device = torch.device(device)

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from ucl.buffers.buffer import Buffer, Indices, as_images, as_words, by_class
 from ucl.buffers.selection import Selection, quotas
-from ucl.fields import check_fields
 from ucl.models import Network
 from ucl.streams import Batch
 
@@ -56,9 +55,6 @@ class UncertaintyBuffer(Buffer):
         refresh: how many stored samples of a class are rescored per update, those with the oldest scores first: a
             share in (0, 1], or a number above 1. All samples of a class without scores are scored.
         smoothing: weight of the new score when a sample is rescored, in (0, 1].
-
-    Raises:
-        InputError: the size, `refresh` or `smoothing` is out of range.
     """
 
     def __init__(
@@ -70,7 +66,6 @@ class UncertaintyBuffer(Buffer):
         smoothing: float = 1.0,
         **named: Any,
     ) -> None:
-        check_fields(refresh=refresh, smoothing=smoothing)
         super().__init__(*arguments, **named)
         self.scorer, self.selection, self.refresh, self.smoothing = scorer, selection, refresh, smoothing
         self._slots: dict[int, np.ndarray] = {}  # slots of each class, in the order in which the classes came

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from ucl.errors import InputError, one_of, whole_number
+from ucl.errors import InputError, one_of
 from ucl.fields import check_fields
 from ucl.machine.cuda_graphs import Graphed
 from ucl.machine.determinism import restored_draws, seeded_draws
@@ -42,7 +42,7 @@ class ScoringPasses:
         graphs: whether a GPU repeats the passes of the views in evaluation mode from CUDA graphs.
 
     Raises:
-        InputError: a value is unknown or out of range.
+        InputError: a value is unknown.
     """
 
     generator: torch.Generator
@@ -57,8 +57,7 @@ class ScoringPasses:
 
     def __post_init__(self) -> None:
         one_of("batchnorm", self.batchnorm, ("eval", "train"))
-        check_fields(view_draws=self.view_draws, view_space=self.view_space, n_draws=self.n_draws)
-        whole_number("dropout_passes", self.dropout_passes, 0, 1000)
+        check_fields(view_draws=self.view_draws, view_space=self.view_space)
         self._graphed = Graphed(self._logits_of_draw, self.graphs)
 
     @torch.no_grad()

@@ -40,14 +40,7 @@ def long_tailed_counts(n_max: int, n_classes: int, imbalance: float) -> list[int
 
     Returns:
         C sizes, largest first, in the order of the stream.
-
-    Raises:
-        InputError: a value is out of range.
     """
-    if n_max < 1 or n_classes < 1:
-        raise InputError("n_max" if n_max < 1 else "n_classes", min(n_max, n_classes), "give 1 or more")
-    if not 0 < imbalance <= 1:
-        raise InputError("imbalance", imbalance, "give a number in (0, 1]")
     exponents = np.arange(n_classes) / max(n_classes - 1, 1)
     return [max(1, int(n)) for n in n_max * imbalance**exponents + 1e-9]
 
