@@ -9,6 +9,7 @@ from conftest import refused, save_folder
 from PIL import Image
 from torch.utils.data import ConcatDataset, Subset, TensorDataset, random_split
 from torchvision.datasets import ImageFolder
+from torchvision.transforms.functional import pil_to_tensor
 
 import ucl
 from ucl import Config, datasets
@@ -200,6 +201,30 @@ def test_files_of_a_data_set_of_torchvision_are_read_as_those_of_a_folder(given,
         for data in (ImageFolder(root), Subset(ImageFolder(root), range(41))):
             with refused("dataset"):
                 given(data)
+
+
+def test_a_transform_gets_the_images_that_torchvision_opens_and_the_data_set_stays_as_it_is(given, tmp_path):
+    """Opened unchanged, files with a palette would give its indices."""
+    save_folder(tmp_path / "set", IMAGES, LABELS)
+    for file in (tmp_path / "set").rglob("*.png"):
+        Image.open(file).quantize(16).save(file)
+
+    class Transformed:
+        def __init__(self, dataset):
+            self.dataset = dataset
+
+        def __len__(self):
+            return len(self.dataset)
+
+        def __getitem__(self, index):
+            image, label = self.dataset[index]
+            return pil_to_tensor(image), label
+
+    plain = ImageFolder(tmp_path / "set")
+    expected = given(plain)
+    assert expected.channels == 3 and plain[0][0].mode == "RGB"
+    for data in (ImageFolder(tmp_path / "set", transform=pil_to_tensor), Transformed(plain)):
+        assert given(data).fingerprint == expected.fingerprint
 
 
 def test_size_and_channels_are_those_of_all_splits(given):

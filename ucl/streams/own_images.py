@@ -7,6 +7,7 @@ patient for each image: all images of a patient are then in one split.
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Iterator, Mapping
 from itertools import combinations
@@ -55,9 +56,7 @@ def read(path: str, folder: Path, image_size: int | None = None) -> tuple[dict[s
                 arrays |= zip((f"{split}_images", f"{split}_labels", f"{split}_patients"), map(np.asanyarray, part))
         else:
             sets = {s: list(zip(*part, strict=True)) if isinstance(part, tuple) else part for s, part in parts.items()}
-            for data in sets.values():
-                _open_unchanged(data)
-            items = {split: (len(data), _items(path, data)) for split, data in sets.items()}
+            items = {split: (len(data), _items(path, _opened_unchanged(data))) for split, data in sets.items()}
             arrays = decode(path, items, image_size, folder)
     arrays |= {key: _values(key, values) for key, values in arrays.items() if not key.endswith("_images")}
     names_of = {split: _class_names(part) for split, part in parts.items()}
@@ -98,16 +97,23 @@ def _is_usable(part: Any) -> bool:
     return hasattr(part, "__len__") and hasattr(part, "__getitem__") and not isinstance(part, Mapping)
 
 
-def _open_unchanged(data: Any) -> None:
-    """Have torchvision open files unchanged: its own loader clips 16 bits and drops transparency."""
+def _opened_unchanged(data: Any) -> Any:
+    """A data set of torchvision without a transform, with files opened unchanged; any other one as it is.
+
+    Torchvision's own loader clips 16 bits and drops transparency, but a transform needs the mode RGB that it gives.
+    """
     from PIL import Image
+    from torch.utils.data import ConcatDataset, Subset
 
     files = sys.modules.get("torchvision.datasets.folder")  # not imported, unless the user's function did
-    if files and getattr(data, "loader", None) is files.default_loader:
+    if type(data) is Subset:
+        return Subset(_opened_unchanged(data.dataset), data.indices)
+    if type(data) is ConcatDataset:
+        return ConcatDataset(map(_opened_unchanged, data.datasets))
+    if files and getattr(data, "loader", None) is files.default_loader and data.transform is None:
+        data = copy.copy(data)  # The user may go on with it.
         data.loader = Image.open
-    for inner in (getattr(data, "dataset", None), *(getattr(data, "datasets", None) or ())):
-        if inner is not None:
-            _open_unchanged(inner)
+    return data
 
 
 def _items(path: str, data: Any) -> Iterator[tuple[str, Any, Any]]:
