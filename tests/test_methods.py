@@ -286,11 +286,6 @@ def test_der_is_one_step_on_the_batch_stored_logits_and_stored_labels_of_the_cur
     torch.testing.assert_close(BATCH.values["logits"], logits)
 
 
-def test_der_refuses_a_memory_of_samples_without_logits():
-    with refused("population", "ReservoirBuffer"):
-        learnt(DERPP, BATCH, memory=memory_of(new_batch(4, [0, 1, 0])))
-
-
 # --- MIR ---
 
 

@@ -7,7 +7,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ucl.buffers import Buffer
-from ucl.errors import InputError
 from ucl.methods.method import Method
 from ucl.models import Network
 from ucl.streams import Batch
@@ -28,13 +27,8 @@ class DERPP(Method):
     alpha, beta = 0.2, 0.5
 
     def update(self, model: Network, batch: Batch, buffer: Buffer | None) -> None:
-        """Make one training step; raises an InputError if the memory has samples without logits."""
         replay: tuple[Tensor, ...] = ()
         if buffer is not None and buffer.n_stored:
-            if "logits" not in buffer.values:
-                advice = "put them into batch.values before, or inherit from ucl.buffers.task_end.TaskEndBuffer"
-                reason = f"stored samples without logits, which DER++ replays; {advice}"
-                raise InputError("population", type(buffer).__name__, reason)
             drawn = buffer.drawn_slots(len(batch), None, self.draw)
             slots = torch.from_numpy(drawn).to(buffer.device, non_blocking=True)
             replay = self.augmented(buffer.images_at(slots), "memory"), buffer.values["logits"][slots]
