@@ -38,10 +38,7 @@ def progress_bar(total: int, name: str, show: bool | None) -> Any:
     """A tqdm bar over `total` batches, as a widget in notebooks; `show=None` shows it in terminals and notebooks."""
     from tqdm.auto import tqdm
 
-    if show is None:
-        ipython = sys.modules.get("IPython")
-        show = sys.stderr.isatty() or (ipython is not None and hasattr(ipython.get_ipython(), "kernel"))
-    return tqdm(total=total, desc=name, unit=" batches", mininterval=1.0, disable=not show)
+    return tqdm(total=total, desc=name, unit=" batches", mininterval=1.0, disable=None if show is None else not show)
 
 
 def duration(seconds: float) -> str:
