@@ -7,7 +7,6 @@ import os
 import random
 import time
 import zipfile
-from dataclasses import replace
 from functools import cache, partial
 from unittest.mock import Mock
 
@@ -196,13 +195,6 @@ class Slowed(Resumed, Slower):
     pass
 
 
-class Inverted(Resumed, Fifo):
-    """Stores other images than those of the data set."""
-
-    def update(self, model, batch):
-        super().update(model, replace(batch, images=255 - batch.images))
-
-
 class Counts(torch.nn.Module):
     """A network that counts its steps in a buffer that is not persistent."""
 
@@ -222,7 +214,6 @@ USERS_OBJECTS = {
     "attributes": dict(population="own_objects:Counting", method=f"{__name__}:Slowed"),
     "attributes, without super()": dict(population=f"{__name__}:WithoutSuper"),
     "attributes of the base class": dict(population=f"{__name__}:Annealed"),
-    "changed images": dict(population=f"{__name__}:Inverted"),
     "score": dict(score="own_objects:growing"),
     "buffer of a network": dict(model=f"{__name__}:Counts", population="reservoir"),
 }

@@ -169,15 +169,6 @@ def test_draws_repeat_from_graphs_of_two_kinds_of_inputs():
     assert found[0] == found[1]
 
 
-def test_a_capture_that_repeats_something_else_is_not_used():
-    rates = iter(range(1, 100))
-    model, _ = noisy(0.0)
-    step = Graphed(lambda model, x: model.weight.add_(x.sum(), alpha=next(rates)), graphs=True)
-    with pytest.warns(UserWarning, match="no CUDA graph can be used, .* gives another result"):
-        after(step, model, WARM_UP + 1)
-    assert model.weight.item() == 1000 * (1 + 2 + 3 + 6) and not step.in_use
-
-
 def test_another_thread_that_takes_memory_spoils_no_capture():
     model, plain = noisy(0.0)
     stop = threading.Event()

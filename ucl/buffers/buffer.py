@@ -130,8 +130,6 @@ class Buffer(ABC):
         """
         targets = _indices("slots", slots, self.n_stored)
         sources = np.arange(len(batch)) if chosen is None else _indices("chosen", chosen, len(batch))
-        if len(targets) != len(sources):
-            raise ValueError(f"{len(targets)} slots for {len(sources)} samples; give a slot per sample")
         source_of = dict(zip(targets.tolist(), sources.tolist(), strict=True))  # Of equal slots the last one counts.
         distinct = np.array(list(source_of), dtype=np.int64)
         self._write(distinct, batch, np.array(list(source_of.values()), dtype=np.int64))

@@ -22,7 +22,7 @@ NO_CLASS = -1  # the prediction for an image whose logits are NaN, or that is no
 
 
 @torch.no_grad()
-def predictions(model: Network, images_NCHW: Tensor | LazyImages, chunk: int = 128) -> np.ndarray:
+def predictions(model: Network, images_NCHW: Tensor | LazyImages) -> np.ndarray:
     """Predicted class of each image, such as those of a task's test: (N,), labels, or `NO_CLASS`.
 
     The network chooses among all classes of the stream (class-incremental). A network with dropout predicts with the
@@ -31,7 +31,7 @@ def predictions(model: Network, images_NCHW: Tensor | LazyImages, chunk: int = 1
     passes = DROPOUT_PASSES if model.dropout_rate else 1
     network = in_evaluation_mode(model, dropout=passes > 1)
     labels = []
-    for images in images_NCHW.split(chunk):
+    for images in images_NCHW.split(128):  # With dropout, another number gives other masks.
         x_NCHW = model.normalize(images)
         logits_PNC = torch.stack([network.logits(x_NCHW) for _ in range(passes)])
         labels.append(most_probable(scorers.mean_probabilities(logits_PNC)[0]))

@@ -28,11 +28,6 @@ def available_bytes(root: str | Path = "/") -> int | None:
     return min(limits, default=None)
 
 
-def in_gib(n: int) -> str:
-    """A number of bytes as text: "1.50 GiB"."""
-    return f"{n / 2**30:,.2f} GiB"
-
-
 def _lines(path: Path) -> list[str]:
     try:
         return path.read_text().splitlines()

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ucl.errors import first_of, one_line
-from ucl.machine.available import available_bytes, in_gib
+from ucl.machine.available import available_bytes
 from ucl.streams.held_out import numbers_of_patients
 from ucl.streams.image_dataset import ARRAYS, SPLITS
 from ucl.streams.pixels import IMAGE_FILES, decode
@@ -47,7 +47,7 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
         with zipfile.ZipFile(path) as archive:  # No member is read beyond the size that it declares.
             needed = sum(member.file_size for member in archive.infolist())
         if (available := available_bytes()) is not None and needed > available:
-            reason = f"its arrays need {in_gib(needed)} of memory, and {in_gib(available)} are available here"
+            reason = f"its arrays need {needed / 2**30:.2f} GiB of memory, and {available / 2**30:.2f} are available"
             raise ValueError(f"{reason}: a function of yours can return arrays of numpy.load(file, mmap_mode='r')")
         with np.load(path, allow_pickle=False) as npz:
             if others := [key for key in npz.files if key not in ARRAYS]:
@@ -104,11 +104,9 @@ def samples_in(root: Path) -> tuple[list[str], dict[str, list[Sample]]]:
                 reason = f"the class folder {class_folders[name]} has no images"
                 raise ValueError(f"{reason}; give some ({' '.join(IMAGE_FILES)})")
             stems = {file.with_suffix("") for file in images}
-            if masks := [f for f in images if (m := _MASK.fullmatch(f.stem)) and f.with_name(m[1]) in stems]:
-                reason = f"{first_of(masks)} in {class_folders[name]} are masks of other images there"
-                raise ValueError(f"{reason}; move the masks out of {root.name}")
-            if masks := [file for file in images if len(file.parts) > 1 and _MASKS(file.parts[0])]:
-                reason = f"{class_folders[name] / masks[0].parts[0]} has masks, and a folder there would be a patient"
+            masks = [f for f in images if (m := _MASK.fullmatch(f.stem)) and f.with_name(m[1]) in stems]
+            if masks := masks or [file for file in images if len(file.parts) > 1 and _MASKS(file.parts[0])]:
+                reason = f"{first_of(masks)} in {class_folders[name]} are masks"
                 raise ValueError(f"{reason}; move the masks out of {root.name}")
             others += [f"{name}/{file.as_posix()}" for file in files if file.suffix.lower() not in IMAGE_FILES]
             for file in images:
