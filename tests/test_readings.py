@@ -312,6 +312,9 @@ def test_a_reading_that_is_not_possible_after_each_task_is_left_out(uncertain, m
     possible = {name for name, row in STATISTICS.items() if not row.needs_memory}
     assert record.memory["label"] and record.readings.keys() == possible
     assert ucl.Record.from_json(record.to_json()).results == record.results
+    with pytest.warns(UserWarning, match="memory is empty.* after task 1"):
+        replaced = ucl.run(config.replace(readings=False, test_batchnorm="memory"), device="cpu", progress=False)
+    assert np.array_equal(replaced.accuracy[0], record.accuracy[0], equal_nan=True)
 
 
 # --- tests as published, in the same run ---

@@ -86,6 +86,9 @@ class RunTests(Listener):
             raise Diverged(task)
         with self._clock("evaluation"):
             self.tested = self._with_statistics(self._config.test_batchnorm, task) or self._model
+            if self.tested is self._model and self._config.test_batchnorm != "running":
+                reason = "the memory is empty, so the test reads the running statistics"
+                warnings.warn(f"{reason} after task {task.number + 1}", stacklevel=2)
             finite = self.evaluation.add(self.tested, task.number)
         if not finite:
             raise Diverged(task)
