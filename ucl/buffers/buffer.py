@@ -139,10 +139,8 @@ class Buffer(ABC):
 
         Images of `exclude_task` are not drawn; None draws from the whole memory.
         """
-        eligible = np.arange(self.n_stored)
-        if exclude_task is not None:
-            eligible = np.flatnonzero(self.tasks[: self.n_stored] != exclude_task)
-        return draw.choice(eligible, min(n, len(eligible)), replace=False) if len(eligible) else eligible
+        eligible = np.flatnonzero(self.tasks[: self.n_stored] != exclude_task)  # Every number differs from None.
+        return draw.choice(eligible, min(n, len(eligible)), replace=False)
 
     def state_dict(self) -> dict[str, Any]:
         """All that `load_state_dict` needs, with the stored images.

@@ -62,6 +62,4 @@ def homogeneity_ranks(neighbours_NK: np.ndarray, labels_N: np.ndarray, draw: np.
         rejects = (labels_N[near] == labels_N[i]) & (draw.random(len(near)) < REJECTION)
         is_rejected_N[near[rejects]] = True
     rejected = order[~np.isin(order, accepted)]
-    ranks_N = np.empty(len(order), dtype=np.int64)
-    ranks_N[np.concatenate([accepted, rejected]).astype(np.int64)] = np.arange(len(order))
-    return ranks_N
+    return np.argsort(np.concatenate([accepted, rejected]))  # the inverse of this order

@@ -6,8 +6,10 @@ The paper calls its memory management class-balanced (section 4.1), but does not
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Mapping
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -74,15 +76,9 @@ def quotas(available: Mapping[int, int], size: int) -> dict[int, int]:
         The quota of each class, at most what is available. The quotas sum to `size`, or to all available samples if
         these are fewer.
     """
-    quota = dict(available)
-    sharing = sorted(available, key=lambda label: available[label], reverse=True)
-    left = size
-    while sharing and available[sharing[-1]] <= left // len(sharing):
-        left -= available[sharing.pop()]
-    if sharing:
-        share, n_larger = divmod(left, len(sharing))
-        with_equal_share = set(sharing)
-        in_order = [label for label in available if label in with_equal_share]
-        for i, label in enumerate(in_order):
-            quota[label] = share + 1 if i < n_larger else share
-    return quota
+    n_of = np.array([*available.values()], dtype=np.int64)
+    # The largest equal share for which there is room.
+    share = bisect_right(range(size + 1), size, key=lambda share: np.minimum(n_of, share).sum()) - 1
+    quota = np.minimum(n_of, share)
+    quota[np.flatnonzero(n_of > share)[: size - quota.sum()]] += 1
+    return dict(zip(available, quota.tolist(), strict=True))
