@@ -325,12 +325,15 @@ def test_memories_filled_at_a_tasks_end_have_nothing_of_the_current_task(policy,
     assert buffer.n_stored == 12 and set(buffer.tasks.tolist()) == {0 if numbered else -1}
 
 
-def test_a_task_that_is_left_before_its_end_leaves_nothing_to_the_next(model):
-    (left, task), buffer, expected = stream(2), memory_of("icarl", 60), memory_of("icarl", 60)
+@pytest.mark.parametrize("numbered", [True, False])
+def test_a_task_that_is_left_before_its_end_leaves_nothing_to_the_next(numbered, model):
+    left, task = (dataclasses.replace(task, numbered=numbered) for task in stream(2))
+    buffer, expected = memory_of("icarl", 60), memory_of("icarl", 60)
     next(updates(model, [left]))(buffer)
     for memory in (buffer, expected):
         learn(memory, model, [task])
     assert buffer.n_stored == 32 and torch.equal(buffer.positions, expected.positions)
+    assert torch.equal(buffer.values["position"], buffer.positions.clamp_min(0))
 
 
 def icarl_order(features, labels, draw):
