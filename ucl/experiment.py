@@ -16,7 +16,6 @@ from ucl import user_objects
 from ucl.assembly import Parts, assemble
 from ucl.checkpoints import Checkpoint
 from ucl.config import Config
-from ucl.errors import InputError
 from ucl.evaluation import AnytimeEvaluation
 from ucl.evaluation.run_files import RunFiles
 from ucl.evaluation.run_tests import Progress, RunTests, final_memory
@@ -69,8 +68,6 @@ def run(
     Raises:
         InputError: (a ValueError) the data, the device, a field of the configuration or a user object can't be used.
     """
-    if not isinstance(config, Config):
-        raise InputError("config", config, "give a ucl.Config")
     if score_is_unused(config):
         warnings.warn(f"{config.label}: {no_effect(config, 'score')}", stacklevel=3)
     data, chosen, dtype, facts = _prepare(config, device, root)

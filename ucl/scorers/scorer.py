@@ -126,8 +126,7 @@ class Scorer:
             averages = self.averaging == "probabilities"
             inputs["logits_PNC"] = mean_probabilities(logits_PNC) if averages else logits_PNC
         if "labels_N" in names or "losses" in names:
-            if sizes is None:
-                raise InputError("sizes", sizes, f"{self._name} needs labels; give the number of images of each class")
+            assert sizes is not None, "labels need the number of images of each class"
             labels_N = torch.tensor([*sizes]).repeat_interleave(torch.tensor([*sizes.values()]))
             inputs["labels_N"] = labels_N.to(images.device, non_blocking=True)
         if "features_ND" in names or "losses" in names:
