@@ -28,7 +28,6 @@ from ucl.scorers import (
     entropy,
     mean_probabilities,
     resolve,
-    uniform,
 )
 
 MEAN, STD = (0.49, 0.48, 0.45), (0.25, 0.24, 0.26)
@@ -355,14 +354,6 @@ def test_one_infinite_logit_is_a_network_that_has_diverged_and_a_masked_class_is
     logits_PNC.zero_()[..., 4] = -math.inf
     with pytest.raises(InputError):
         score(network(), pictures(3))
-
-
-def test_the_control_is_uniform():
-    with torch.random.fork_rng([]):
-        torch.manual_seed(0)
-        scores_N = uniform(torch.zeros(4000, dtype=torch.int64))
-    assert scores_N.dtype == torch.float64 and scores_N.shape == (4000,)
-    assert scipy.stats.kstest(scores_N.numpy(), "uniform").pvalue > 0.01
 
 
 @pytest.mark.parametrize("batchnorm", ["eval", "train"])
