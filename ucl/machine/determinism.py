@@ -108,11 +108,8 @@ def exact_arithmetic() -> Iterator[None]:
         settings += [(backend, "fp32_precision", "ieee") for backend in newer]
     else:
         settings += [(backend, "allow_tf32", False) for backend in (cudnn, matmul)]
-    before = [getattr(backend, name) for backend, name, _ in settings]
-    try:
-        for setting in settings:
-            setattr(*setting)
-        yield
-    finally:
-        for (backend, name, _), value in zip(settings, before, strict=True):
+    with ExitStack() as before:
+        for backend, name, value in settings:
+            before.callback(setattr, backend, name, getattr(backend, name))
             setattr(backend, name, value)
+        yield
