@@ -63,7 +63,6 @@ class Config(Fields):
         self._check_together(defaults)
 
     def _check_together(self, defaults: dict[str, Any]) -> None:
-        """Check fields whose values depend on each other."""
         by_tasks = f"tasks={self.tasks!r} sets it; leave it out"
         smallest_batch = network_row(self.model).smallest_batch
         smallest_image = 1 if is_user_object(self.model) else catalogue.SMALLEST_IMAGE

@@ -46,7 +46,6 @@ class CoresetBuffer(UncertaintyBuffer):
         super().update(model, batch)
 
     def _measures(self, model: Network, images: Tensor, positions: Tensor, sizes: Mapping[int, int]) -> Tensor:
-        """The measures (N,) of the candidates."""
         gradients = last_layer_gradients(model, images, self._on_device(np.repeat([*sizes], [*sizes.values()])))
         earlier = np.flatnonzero(self.tasks[: self.n_stored] != self._task)  # all without task numbers
         reference = last_layer_gradients(model, *self.samples_at(earlier)) if len(earlier) else None

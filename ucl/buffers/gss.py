@@ -95,7 +95,6 @@ def drawn_by_weight(weights_S: np.ndarray, n: int, draw: np.random.Generator) ->
 
 
 def _similarities(model: Network, batch: Batch, references_KP: Tensor) -> Tensor:
-    """The similarity (B,) of each sample of a batch."""
     samples = zip(batch.images.split(1), batch.labels.split(1), strict=True)
     return torch.stack([_similarity(model, *sample, references_KP) for sample in samples])
 

@@ -47,7 +47,6 @@ class RainbowBuffer(TaskEndBuffer):
 
     @torch.no_grad()
     def candidate_scores(self, model: Network, task: Task, n: int) -> Tensor:
-        """The uncertainty of all candidates."""
         network, scores = in_evaluation_mode(model), []
         for images, end in ((self.images, self.n_stored), (task.images, n)):
             for start in range(0, end, _CHUNK):

@@ -99,7 +99,6 @@ class UncertaintyBuffer(Buffer):
     # The steps of an update
 
     def _store_while_there_is_room(self, batch: Batch) -> int:
-        """Store the first samples of the batch in empty slots; returns how many."""
         start = self.n_stored
         n_stored = self.store(batch)
         for label, indices in by_class(batch.host_labels[:n_stored]).items():

@@ -42,7 +42,6 @@ class AnytimeEvaluation(Listener):
         self._correct: dict[int, list[float]] = {}  # by the number of batches learnt, see `Anytime`
 
     def after_batch(self, task: Task) -> None:
-        """Test the network if a test is due."""
         self._n_learnt += 1
         every = self._config.evaluate_every
         if every and (self._n_learnt % every == 0 or self._n_learnt == self._n_batches):

@@ -159,7 +159,6 @@ def batches_of(
 
 
 def _last_batches(task: Task) -> tuple[Tensor, np.ndarray]:
-    """Images and labels of the last batches of a task."""
     end = task.n_learnt
     last = slice(max(0, end - LAST_BATCHES * task.batch_size), end)
     return task.images[last], task.host_labels[last]

@@ -58,7 +58,6 @@ def has_bfloat16() -> bool:
 
 
 def _is_faster_in_bfloat16() -> bool:
-    """Whether this processor computes convolutions faster in bfloat16 than in float32."""
     flags = {*_cpuinfo("flags").split(), *_cpuinfo("Features").split()}  # x86 has the first, ARM the second
     # On Intel's processors only the matrix units (AMX) are faster; the vector instructions for bfloat16 are slower.
     return bool(flags & {"amx_bf16", "bf16"}) or ("avx512_bf16" in flags and _cpuinfo("vendor_id") != "GenuineIntel")

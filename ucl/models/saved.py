@@ -123,7 +123,6 @@ def load(source: Any, task: int | None = None, device: torch.device | str = "cpu
 
 
 def _layers_of(network: Network) -> list[str]:
-    """The names of the classes of all layers."""
     return [f"{type(layer).__module__}.{type(layer).__qualname__}" for layer in network.modules()]
 
 

@@ -86,7 +86,6 @@ class ScoringPasses:
             return torch.cat([self._graphed(model, images_NCHW, *vars(parameters).values()) for parameters in draws])
 
     def _dropout_logits(self, model: Network, images_NCHW: Tensor) -> Tensor:
-        """Logits (P, N, C) of dropout passes in evaluation mode."""
         network = in_evaluation_mode(model, self.dtype, dropout=True)
         with _seeded_dropout(model, self.generator, images_NCHW.device):
             x_NCHW = model.normalize(images_NCHW)
@@ -146,7 +145,6 @@ class ScoringPasses:
                 yield model.normalize(views_PNCHW.flatten(0, 1)).unflatten(0, views_PNCHW.shape[:2])
 
     def _draws(self, images_NCHW: Tensor, sizes: list[int], at_N: Tensor | None) -> Iterator[views.ViewParameters]:
-        """The parameters of the views, once per draw."""
         image_size, device = images_NCHW.shape[-1], images_NCHW.device
         for turn in range(self.n_draws):
             if self.view_draws == "fixed":

@@ -59,7 +59,6 @@ class ViewParameters:
         return len(self.brightness)
 
     def __getitem__(self, images: slice | Tensor) -> ViewParameters:
-        """The parameters of some of the images."""
         return self._map(lambda tensor: tensor[images])
 
     def to(self, device: torch.device | str) -> ViewParameters:

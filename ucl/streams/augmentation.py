@@ -32,9 +32,7 @@ class RandAugment:
             return torch.stack([self._transform(image) for image in images_NCHW])
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of the draws, for `load_state_dict`."""
         return {"draw": self._draw.bit_generator.state}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue with these draws."""
         self._draw.bit_generator.state = state["draw"]

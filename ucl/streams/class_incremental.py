@@ -150,7 +150,6 @@ def _draws(config: Config, purpose: str) -> np.random.Generator:
 def _classes_of_task(
     config: Config, dataset: ImageDataset, indices_of_class: Sequence[np.ndarray]
 ) -> list[tuple[int, ...]]:
-    """The labels of the classes of each task."""
     if config.tasks != "equal":
         return _labels_in("tasks", config.tasks, dataset)
     n_classes = dataset.n_classes
@@ -188,7 +187,6 @@ class _Tests(NamedTuple):
     rows: np.ndarray
 
     def of_classes(self, classes: Sequence[int]) -> np.ndarray:
-        """The rows of the images of these classes."""
         return self.rows[np.isin(self.labels[self.rows], classes)]
 
 

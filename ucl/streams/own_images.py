@@ -117,7 +117,6 @@ def _opened_unchanged(data: Any) -> Any:
 
 
 def _items(path: str, data: Any) -> Iterator[tuple[str, Any, Any]]:
-    """The items of a data set, for `decode`."""
     for i in range(len(data)):
         item = user_objects.call("dataset", path, data.__getitem__, i)
         try:
