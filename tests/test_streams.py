@@ -272,6 +272,12 @@ def test_a_field_that_does_not_fit_the_images_is_refused(sizes, test_sizes, vali
         stream_of(dataset(sizes, test_sizes, validation_sizes), **{"class_order": "size", **changes})
 
 
+@pytest.mark.parametrize("imbalance", [0, 1.1, 100])
+def test_an_imbalance_that_is_no_share_is_refused(imbalance):
+    with refused("imbalance"):
+        long_tailed_counts(9, 3, imbalance)
+
+
 @pytest.mark.parametrize(
     ("sizes", "n_tasks", "batch_size", "n_left_out", "reported"),
     [

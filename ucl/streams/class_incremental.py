@@ -40,7 +40,12 @@ def long_tailed_counts(n_max: int, n_classes: int, imbalance: float) -> list[int
 
     Returns:
         C sizes, largest first, in the order of the stream.
+
+    Raises:
+        InputError: `imbalance` is not in (0, 1], such as 100 for a largest class of 100 times the last.
     """
+    if not 0 < imbalance <= 1:
+        raise InputError("imbalance", imbalance, "give a number in (0, 1]")
     exponents = np.arange(n_classes) / max(n_classes - 1, 1)
     return [max(1, int(n)) for n in n_max * imbalance**exponents + 1e-9]
 
