@@ -93,6 +93,16 @@ def test_a_field_of_the_stream_in_both_filters_differs_within_the_pairs():
     assert row["mean"] == pytest.approx(12.5) and row["n"] == 2
 
 
+def test_two_image_sizes_are_compared_although_their_images_differ():
+    small, large, changed = (
+        of(BI.replace(image_size=size), kept, fingerprint=images)
+        for size, kept, images in ((32, {0: 0.3, 1: 0.4}, "s"), (64, {0: 0.5, 1: 0.7}, "l"), (64, {1: 0.9}, "m"))
+    )
+    (row,) = ucl.compare(frame(*small, *large), "image_size=64", "image_size=32", ["A"]).to_dict("records")
+    assert row["n"] == 2 and row["mean"] == pytest.approx(12.5) and row["dataset"] == "bloodcell"
+    assert "fingerprint=" in refusal_of(frame(*small, *large, *changed), "image_size=64", "image_size=32")
+
+
 def test_runs_of_other_streams_images_or_seeds_are_not_paired():
     others = {"images": of(ER, THEIRS, fingerprint="bb"), "dataset": of(ER.replace(n_tasks=2), THEIRS)}
     others["seed"] = of(ER, {9: 0.1})

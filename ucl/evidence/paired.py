@@ -27,9 +27,9 @@ def compare(
     """One method minus another: the mean of the differences within pairs of runs, with its interval.
 
     The runs of a pair share the stream (data set, images, memory size, number of tasks and so on) and the seed. A field
-    of the stream that both filters name, such as the memory size, may differ within a pair, except the data set. A
-    method without a memory is paired with every memory size. Runs that failed (`Record.failure`) do not count, nor do
-    pairs in which a run does not have the measure.
+    of the stream that both filters name, such as the memory size, may differ within a pair, except the data set; with
+    the image size, the images differ. A method without a memory is paired with every memory size. Runs that failed
+    (`Record.failure`) do not count, nor do pairs in which a run does not have the measure.
 
     Args:
         records: of `ucl.load_records` or `ucl.sweep`.
@@ -111,20 +111,21 @@ def between(
         InputError: no two runs make a pair, or one has several partners; the message says what differs.
     """
     free = {*free} - {"dataset"}
+    keys = [key for key in _KEYS if key != "images" or "image_size" not in free]  # another size makes other images
     sides = [_measured(runs, measures, free, name) for runs, name in zip((one, other), names, strict=True)]
     sides = [_with_each_size(*sides), _with_each_size(*sides[::-1])]
     sound = [side[~side["failed"]] for side in sides]
-    pairs = sound[0].merge(sound[1], on=_KEYS, suffixes=("", "_other"))
+    pairs = sound[0].merge(sound[1], on=keys, suffixes=("", "_other"))
     if pairs.empty:
-        raise InputError("", None, f"no run of {names[0]} has a partner among those of {names[1]}: {_mismatch(*sound)}")
-    # A run on other images than its partner's is in no pair.
-    both = pd.concat(sound).merge(pairs[["dataset", "memory_size"]].drop_duplicates())
-    for (dataset, _), images in both.groupby(["dataset", "memory_size"])["images"].unique().items():
-        if len(images) > 1:
-            reason = (
-                f"was measured on {len(images)} versions of its images; choose one, such as fingerprint={images[0]}"
-            )
-            raise InputError("dataset", dataset, reason)
+        why = _mismatch(keys, *sound)
+        raise InputError("", None, f"no run of {names[0]} has a partner among those of {names[1]}: {why}")
+    # A run on other images than its partner's is in no pair, unless their sizes differ.
+    for runs in [pd.concat(sound)] if "images" in keys else sound:
+        in_pairs = runs.merge(pairs[["dataset", "memory_size"]].drop_duplicates())
+        for (dataset, _), images in in_pairs.groupby(["dataset", "memory_size"])["images"].unique().items():
+            if len(images) > 1:
+                advice = f"choose one, such as fingerprint={images[0]}"
+                raise InputError("dataset", dataset, f"was measured on {len(images)} versions of its images; {advice}")
     streams = sorted({*streams_of(sides[0])} & {*streams_of(sides[1])})
     rows = []
     for group in [[stream] for stream in streams] + ([streams] if len(streams_of(pairs)) > 1 else []):
@@ -200,11 +201,11 @@ def _left_out(side: pd.DataFrame, paired: pd.Series, name: str) -> str:
     return ", ".join(filter(None, texts))
 
 
-def _mismatch(one: pd.DataFrame, other: pd.DataFrame) -> str:
+def _mismatch(keys: Sequence[str], one: pd.DataFrame, other: pd.DataFrame) -> str:
     """Why no two runs make a pair: the first key without a common value, and its values in both methods' runs."""
     if one.empty or other.empty:
         return "all runs of one of them failed"
-    for key in _KEYS:
+    for key in keys:
         values, others = ({*side[key]} for side in (one, other))
         if values.isdisjoint(others):
             return f"{key} is {listed(values)} and {listed(others)}"
