@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ _SETTINGS = {**SETTINGS, "projected=replay": {"projected": "replay"}}  # the las
 _SELECTIONS = {"": "random", "top": "top", "step": "step", "bottom": "bottom"}  # in the paper's order
 
 
-def with_published(records: pd.DataFrame, grid: str, **fields: Any) -> pd.DataFrame:
+def with_published(records: pd.DataFrame | Runs, grid: str, **fields: Any) -> pd.DataFrame:
     """Measured and published numbers, one row per cell and metric of a table of the paper.
 
     A run counts if it is an experiment of the table, at any seed, see `ucl.evidence.run_measures.Runs`.
@@ -46,11 +46,7 @@ def with_published(records: pd.DataFrame, grid: str, **fields: Any) -> pd.DataFr
         fingerprint of the images measured on. Two columns are present only if needed: arithmetic, if runs were scored
         in more than one, and left_out, how many runs failed (`Record.failure`) and do not count.
     """
-    return _with_published(Runs(records), grid, fields)
-
-
-def _with_published(runs: Runs, grid: str, fields: Mapping[str, Any]) -> pd.DataFrame:
-    rows = []
+    runs, rows = records if isinstance(records, Runs) else Runs(records), []
     for config in paper.grid(grid, seeds=[0], **fields):
         stream, (method, selection) = (config.dataset, config.memory_size), method_and_selection(config.label)
         of_cell = runs.rows(config)
@@ -87,7 +83,7 @@ def in_all_settings(records: pd.DataFrame, grid: str, seeds: Sequence[int]) -> p
     """
     at_all, at_seeds, parts = Runs(records), Runs(records[records["seed"].isin(seeds)]), []
     for name, fields in _SETTINGS.items():
-        table = _with_published(at_all if name == "published settings" else at_seeds, grid, fields)
+        table = with_published(at_all if name == "published settings" else at_seeds, grid, **fields)
         other = table[(table["n"] > 0) & (table["settings"] != "")].assign(settings=name)
         parts.append(other if fields else table)
     order = list(parts[0]["method"].unique())

@@ -15,7 +15,7 @@ from ucl.errors import InputError
 from ucl.evidence.paired import check_one_method
 from ucl.plots.style import plain
 from ucl.records import Record, as_table, failures
-from ucl.records.runs import facts_of, latest_in_order, listed
+from ucl.records.runs import facts_of, latest, listed
 
 Records: TypeAlias = pd.DataFrame | Iterable[Record]
 """Records, or a table of them: `ucl.load_records`."""
@@ -38,7 +38,7 @@ def same_but_for_seed(records: Records) -> list[Record]:
     Raises:
         InputError: there is none, or they cannot share a picture; the message has a condition to add.
     """
-    records = list(latest_in_order(as_table(records))["record"])
+    records = list(latest(as_table(records))["record"])
     if not records:
         reason = "there is nothing to draw: none of these runs is measured; `ucl.sweep` measures them"
         raise InputError("", None, reason)

@@ -19,7 +19,7 @@ from ucl.plots.grouped import Records, same_but_for_seed
 from ucl.plots.images import Images, image_table
 from ucl.plots.style import SEED, WIDTH, legend, plain, styled
 from ucl.records import as_table
-from ucl.records.runs import count_range, latest, latest_in_order, without_failures
+from ucl.records.runs import count_range, latest, without_failures
 
 
 def most_measured(runs: pd.DataFrame) -> pd.DataFrame:
@@ -28,7 +28,7 @@ def most_measured(runs: pd.DataFrame) -> pd.DataFrame:
     It is the value with the most runs; of values with equally many runs, the smallest. A run that was measured more
     than once counts once.
     """
-    runs = latest_in_order(runs)
+    runs = latest(runs.reset_index(drop=True)).sort_index()
     scored = np.array([record.config.uses_scores for record in runs["record"]], dtype=bool)
     refresh = runs["refresh"].astype(float).where(scored)
     by_stream = refresh.groupby([runs["dataset"], runs["memory_size"]])

@@ -93,11 +93,6 @@ def latest(records: pd.DataFrame) -> pd.DataFrame:
     return records.iloc[[index for *_, index in sorted(order)]]
 
 
-def latest_in_order(records: pd.DataFrame) -> pd.DataFrame:
-    """The `latest` records in the order of the given rows, which are numbered anew."""
-    return latest(records.reset_index(drop=True)).sort_index()
-
-
 def without_failures(runs: pd.DataFrame) -> pd.DataFrame:
     """The rows whose networks did not diverge; `runs` has a column `record`, see `ucl.load_records`."""
     return runs if runs.empty else runs[[not record.failure for record in runs["record"]]]
