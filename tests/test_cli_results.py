@@ -5,13 +5,12 @@ import re
 import pandas as pd
 import pytest
 from conftest import assert_refused, files
-from made_up import diverged, frame
+from made_up import diverged
 from test_plots import record_of, records_of
 
 import ucl
 from ucl import RecordStore
 from ucl.cli.main import main
-from ucl.cli.printing import mixed_machines
 
 
 @pytest.fixture(scope="module")
@@ -84,18 +83,17 @@ def test_a_measure_that_a_run_does_not_have_is_named(store, cli):
     assert [line.split()[0] for line in out.splitlines() if "is empty" in line] == ["worst_case"]
 
 
-def test_times_of_several_machines_and_of_runs_with_other_tests_are_pointed_out():
-    runs = [record_of("ER", seed) for seed in range(2)]
-    for record, processor, threads in zip(runs, "pq", (1, 4), strict=True):
+def test_below_times_is_how_to_separate_those_of_several_machines_and_of_runs_with_other_tests(tmp_path, cli):
+    machines = [("p", 1, True), ("p", 1, False), ("q", 1, False), ("q", 4, False)]
+    for seed, (processor, threads, readings) in enumerate(machines):
+        record = record_of("ER", seed, readings=readings)
         record.environment |= {"processor": processor, "threads": threads}
-    for by, several in ([], ["processor", "threads"]), (["processor"], ["threads"]):
-        notes = mixed_machines(frame(*runs), by)
-        assert len(notes) == len(several) and all(f"--by {name}" in note for name, note in zip(several, notes))
-    assert mixed_machines(frame(*runs[:1]), []) == []
-    runs = [record_of("ER", 0, readings=True), record_of("ER", 1)]
-    assert "--by readings" in " ".join(mixed_machines(frame(*runs), [], ["seconds"]))
-    assert mixed_machines(frame(*runs), ["readings"], ["seconds"]) == []
-    assert mixed_machines(frame(*runs), [], ["seconds_per_batch"]) == []
+        RecordStore(tmp_path).save(record)
+    where = ["results", "--store", tmp_path, "--measure", "seconds"]
+    together = cli(*where)[1]
+    names = re.search("--by ([a-z ]+) separates", together)[1].split()
+    for out, counts in ((together, ["4"]), (cli(*where, "--by", *names)[1], ["1"] * 4)):
+        assert [row[-2] for row in cells(out) if "ER" in row] == counts
 
 
 def test_plot_writes_one_picture_and_names_it(store, cli, tmp_path, monkeypatch):

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ucl.config import FURTHER_TESTS
 from ucl.errors import InputError
 from ucl.fields import as_text
 from ucl.machine.terminal import duration
@@ -57,20 +56,13 @@ def averages(table: pd.DataFrame, by: Sequence[str], measures: Sequence[str]) ->
     lines = [above] if above else []
     lines += [_text_table(list(columns), list(zip(*columns.values())), n_words)]
     lines += ["mean ± sample standard deviation over n seeds"]
+    if any(map(is_time, measures)):
+        separated = "--by device processor threads readings separates them"
+        lines += [f"times depend on the machine, and seconds also on further tests: {separated}"]
     for name in measures:
         if table.loc[table["n"] > 0, name].isna().any():
             lines.append(f"{name} is empty where a run of the row does not have it, see ucl results --help")
     return "\n".join(lines)
-
-
-def mixed_machines(records: pd.DataFrame, by: Sequence[str], measures: Sequence[str] = ()) -> list[str]:
-    """A line for each property in which the records differ, on which their times depend, and that is not in `by`.
-
-    These are properties of the machine and, if "seconds" is in `measures`, the further tests, which it includes.
-    """
-    names = ["device", "processor", "threads", *(FURTHER_TESTS if "seconds" in measures else ())]
-    several = [name for name in names if records[name].nunique() > 1 and name not in by]
-    return [f"times are of several values of {name}; --by {name} separates them" for name in several]
 
 
 def differences(table: pd.DataFrame) -> str:

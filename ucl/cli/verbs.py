@@ -169,10 +169,7 @@ def results(options: argparse.Namespace) -> int:
     measures = list(dict.fromkeys(options.measure or averages.METRICS))
     table = averages.results(records, options.by, measures)
     files = [tables.save(table, options.output)] if options.output else []  # before any output, which may fail
-    lines = [printing.averages(table, options.by, measures)]
-    if any(map(averages.is_time, measures)):
-        lines += printing.mixed_machines(records, options.by, measures)
-    print(*lines, *files, sep="\n")
+    print(printing.averages(table, options.by, measures), *files, sep="\n")
     return 0
 
 
