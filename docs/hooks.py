@@ -19,17 +19,12 @@ from mkdocs.structure.files import File, Files
 from nbconvert import MarkdownExporter
 
 from ucl.config import Config
-from ucl.reproduction import colab
 from ucl.reproduction.pages import readable
 
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 # Notebooks that `make docs` has executed. Others, the lessons, are shown as they are committed.
 EXECUTED = Path(os.environ.get("UCL_EXECUTED", ROOT / "build" / "executed"))
-NOT_EXECUTED = """\
-!!! note "Without outputs"
-
-    This notebook was not executed for the site. Run it in Jupyter to see its outputs."""
 # Fenced blocks instead of nbconvert's indented ones, which cannot have a class.
 TEMPLATE = r"""
 {%- extends 'markdown/index.md.j2' -%}
@@ -133,13 +128,8 @@ def fields() -> str:
 
 def notebook_page(path: Path) -> tuple[str, dict[str, bytes]]:
     """Markdown of a notebook with its outputs, and its pictures by file name."""
-    notebook = nbformat.read(path, as_version=4)
-    if any(cell.get("execution_count") for cell in notebook.cells):
-        notebook = readable(notebook)
-    else:
-        notebook.cells.insert(1, nbformat.v4.new_markdown_cell(NOT_EXECUTED))
-    hidden = {colab.TAG, "injected-parameters"}
-    notebook.cells = [cell for cell in notebook.cells if hidden.isdisjoint(cell.metadata.get("tags", []))]
+    notebook = readable(nbformat.read(path, as_version=4))
+    notebook.cells = [cell for cell in notebook.cells if "injected-parameters" not in cell.metadata.get("tags", [])]
     for cell in notebook.cells:
         # Warnings name the folders of the machine that built the site.
         cell.outputs = [output for output in cell.get("outputs", []) if output.get("name") != "stderr"]

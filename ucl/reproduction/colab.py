@@ -15,7 +15,6 @@ from urllib.request import urlretrieve
 
 from ucl.errors import InputError
 
-TAG = "colab"
 PINNED = ("torch", "torchvision", "numpy", "jupyter-server")
 
 
@@ -60,4 +59,4 @@ def _unpack(source: str, project: Path) -> None:
 
 def is_setup(cell: Mapping[str, Any]) -> bool:
     """Whether a cell of a notebook is the set-up cell."""
-    return TAG in cell["metadata"].get("tags", [])
+    return "colab" in cell["metadata"].get("tags", [])
