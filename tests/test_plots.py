@@ -116,16 +116,11 @@ HUNDRED = [f"class {c}" for c in range(100)]
 PLANE = np.linspace(0, 1, 25).reshape(5, 5)
 ENDS = [10, 20, 30, 40]
 FIGURES = {
-    "accuracy_matrices": lambda: plots.accuracy_matrices(records_of(seeds=[0])[:4]),
-    "accuracy_over_stream": lambda: plots.accuracy_over_stream(records_of()),
-    "accuracy_and_forgetting": lambda: plots.accuracy_and_forgetting(records_of()),
-    "class_recall": lambda: plots.class_recall(records_of()),
     "score_distributions": lambda: plots.score_distributions(records_of(ORDERED[:3] + ORDERED[4:])),
     "memory_samples": lambda: plots.memory_samples({'ER: "3"': pictures(12), 'BI top: "3"': pictures(3)}),
     "scored_images": lambda: plots.scored_images(
         pictures(12), np.geomspace(1e-5, 4e3, 12), ["new"] * 12, [True, False] * 6
     ),
-    "stream_classes": lambda: plots.stream_classes(stream_of(DIGITS, 5)),
     "memory_over_time": lambda: plots.memory_over_time(counts_of(DIGITS), ENDS),
     "class_shares": lambda: plots.class_shares(
         dict.fromkeys(("clear", "gradual", "blurry"), batches_of_classes(DIGITS)),
