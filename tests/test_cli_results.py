@@ -120,7 +120,6 @@ REFUSED = [  # what is typed, and what the message names
     ("plot --store {store} differences --against score=BI", "score=BI"),  # of two methods
     ("plot --store {store} differences --where label=ER --against label=ER", "label=ER"),
     ("plot --store {store} tasks --against label=ER", "against"),
-    ("plot tasks --output tasks.gif", "--output"),
 ]
 
 

@@ -143,7 +143,6 @@ ANSWERED_AT_ONCE = {  # exit code by arguments
     "status table1 --config missing.json": 2,
     "status table1 --store {folder}/file": 2,
     "results nowhere": 2,
-    "plot tasks --output tasks.gif": 2,
     "benchmark --repeats many": 2,
 }
 

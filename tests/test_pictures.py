@@ -186,7 +186,7 @@ def test_a_balanced_accuracy_is_named_above_its_matrix():
     assert title == f"ER\nA {a:.1f} % (balanced),\nF {f:.1f} %"
 
 
-@pytest.mark.parametrize("ending", ["png", "pdf", "svg"])
+@pytest.mark.parametrize("ending", ["png", "pdf", "svg", "jpg"])
 def test_a_figure_is_saved_as_its_ending_says_and_the_same_twice(tmp_path, ending):
     for name in "ab":
         plots.save(ucl.plot(RUNS, "accuracy"), tmp_path / f"{name}.{ending}")

@@ -7,7 +7,6 @@ import functools
 import inspect
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NoReturn
 
 import ucl
@@ -86,8 +85,8 @@ def parser() -> argparse.ArgumentParser:
     plot.add_argument("picture", metavar="PICTURE", choices=PICTURES, help=f"one of {', '.join(PICTURES)}")
     text = "for differences: conditions that select the method to subtract"
     plot.add_argument("--against", default="", metavar="CONDITION", help=text)
-    text = "the picture: a file that ends in .png, .pdf or .svg (default: PICTURE.png)"
-    plot.add_argument("--output", type=_file_with(".png", ".pdf", ".svg"), metavar="FILE", help=text)
+    text = "the picture: a file in a format of matplotlib, such as .png, .pdf or .svg (default: PICTURE.png)"
+    plot.add_argument("--output", type=path, metavar="FILE", help=text)
 
     book = add("reproduce", verbs.reproduce)
     book.add_argument("notebook", nargs="*", help="names or paths of notebooks (default: all)")
@@ -123,17 +122,6 @@ def path(text: str) -> str:
     if not text:  # as an unset shell variable is; it would act on the working folder
         raise ValueError
     return os.path.expanduser(text)
-
-
-def _file_with(*endings: str) -> Callable[[str], str]:
-    """A type of arguments: the path of a file with one of the endings."""
-
-    def typed(text: str) -> str:
-        if Path(text).suffix not in endings:
-            raise argparse.ArgumentTypeError(f"{text}: give a file that ends in {' or '.join(endings)}")
-        return path(text)
-
-    return typed
 
 
 def number_or_auto(text: str) -> int | str:
@@ -236,4 +224,4 @@ def _add_measure(verb: Any) -> None:
     text = "measures of the table, see above (default: A F)"
     verb.add_argument("--measure", nargs="+", action="extend", metavar="MEASURE", help=text)
     text = "also save the table: a file that ends in .csv, .md or .tex"
-    verb.add_argument("--output", type=_file_with(".csv", ".md", ".tex"), metavar="FILE", help=text)
+    verb.add_argument("--output", type=path, metavar="FILE", help=text)

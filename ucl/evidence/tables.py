@@ -10,6 +10,7 @@ import pandas as pd
 
 from ucl import naming
 from ucl.catalogue import method_and_selection
+from ucl.errors import one_of
 from ucl.evidence import paper
 from ucl.evidence.averages import METRICS, NOTES, averaged, without_empty_notes
 from ucl.evidence.run_measures import SETTINGS, Runs
@@ -154,6 +155,7 @@ def save(table: pd.DataFrame, path: str | Path) -> Path:
         ".md": lambda: f"{note}\n\n{markdown(shown)}".lstrip(),
         ".tex": lambda: latex(shown, note),
     }
+    one_of("output", path.suffix, texts, "ending of a table's file")
     text = texts[path.suffix]()
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(text.encode(errors="backslashreplace"))

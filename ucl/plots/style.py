@@ -146,13 +146,14 @@ def widest(texts: Iterable[str], size: float) -> float:
 def save(figure: Figure, path: str | Path) -> Path:
     """Save a figure as <path>.png and <path>.pdf, and return the path of the PNG.
 
-    If the path ends in .png, .pdf or .svg, only that file is written, and its path is returned.
+    If the path ends in a format of matplotlib, such as .svg, only that file is written, and its path is returned.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    without_date: dict[str, Any] = {".pdf": "CreationDate", ".png": "Software", ".svg": "Date"}
-    paths = [path] if path.suffix in without_date else [Path(f"{path}.pdf"), Path(f"{path}.png")]
+    without_date: dict[str, Any] = {".pdf": {"CreationDate": None}, ".png": {"Software": None}, ".svg": {"Date": None}}
+    is_format = path.suffix[1:] in figure.canvas.get_supported_filetypes()
+    paths = [path] if is_format else [Path(f"{path}.pdf"), Path(f"{path}.png")]
     with plt.rc_context({**{name: STYLE[name] for name in ("savefig.dpi", "pdf.fonttype")}, "svg.hashsalt": "ucl"}):
         for file in paths:
-            figure.savefig(file, metadata={without_date[file.suffix]: None})
+            figure.savefig(file, metadata=without_date.get(file.suffix))
     return paths[-1]
