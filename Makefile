@@ -7,7 +7,7 @@ LESSONS := $(sort $(wildcard notebooks/0*.ipynb))
 # the notebooks whose numbers come from the committed records
 FROM_RECORDS := $(filter-out your_own,$(basename $(notdir $(filter-out $(LESSONS),$(sort $(wildcard notebooks/*.ipynb))))))
 
-.PHONY: install quickstart test test-oldest test-avalanche leaderboard-costs figures docs clean
+.PHONY: install quickstart test test-oldest test-avalanche figures docs clean
 
 install: $(INSTALLED)
 
@@ -62,12 +62,6 @@ test-avalanche:
 	$(PYTHON) -m venv .venv-avalanche
 	.venv-avalanche/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,avalanche]'
 	.venv-avalanche/bin/python -m pytest tests/test_avalanche.py tests/notebooks -k "avalanche or your_own"
-
-# the time per batch of every policy of the leaderboard, in turns in one process (about ten minutes)
-leaderboard-costs: install
-	mkdir -p build
-	$(BIN)/ucl benchmark --dataset bloodcell --memory-sizes 40 --threads 1 --repeats 8 --output build/leaderboard_costs --methods leaderboard
-	cp build/leaderboard_costs.csv figures/
 
 clean:
 	rm -rf .venv .venv-oldest .venv-avalanche figures/your_own reproduced runs/quickstart build/executed site

@@ -200,6 +200,7 @@ REFUSED = [  # what is typed, and what the message names
     ("sweep table4 --set seed 1", "--seeds"),
     ("sweep table4 --set lr [1", "lr"),
     ("sweep table4 --shard 3/2", "--shard"),
+    ("status table4 --store a:file", "--store"),
     ("reproduce table", "tables"),
     ("reproduce gone/tables.ipynb", "gone/tables"),
     ("reproduce tables -p seed 1", "seeds"),

@@ -136,7 +136,6 @@ def status(options: argparse.Namespace) -> int:
     line on the same processor (the GPU, or the CPU of a run without one); "unknown" if there are none.
     """
     configs = _grid(options)
-    RecordStore(options.store)  # raises an InputError, before the imports, if it is not a folder
     from ucl.sweeps.progress import status as progress_of
 
     table = progress_of(configs, options.store, options.device, options.data)

@@ -1,7 +1,7 @@
 """The leaderboard: all policies on one stream, at equal updates and at equal seconds.
 
 At equal updates each policy takes one training step per batch. At equal seconds it is compared with CBR that takes as
-many training steps per batch as fit into the policy's time. The times are those that `make leaderboard-costs` measures,
+many training steps per batch as fit into the policy's time. The times are those of figures/leaderboard_costs.csv,
 all methods in turns in one process; the seconds in records were measured on several machines.
 """
 
