@@ -26,7 +26,7 @@ figures: install
 	$(BIN)/ucl reproduce $(LESSONS) $(FROM_RECORDS) --jobs 2 --output reproduced
 	$(BIN)/python -m ucl.reproduction.pages reproduced $(LESSONS)
 	$(BIN)/python -m ucl.report.pages
-	@echo "Tables and pictures are in figures/, pages to browse in reproduced/*.html"
+	@echo "Tables and pictures are in figures/, pages to browse in reproduced/index.html"
 
 # Lessons are shown with their committed outputs. The other notebooks are executed again only after a change of them, of
 # the package or of the records.

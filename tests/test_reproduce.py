@@ -2,6 +2,7 @@
 
 import copy
 import os
+import re
 from pathlib import Path
 
 import nbformat
@@ -53,7 +54,7 @@ def test_each_notebook_has_its_outcome_in_order(done):
     assert (outcomes[0].name, outcomes[0].error, outcomes[1].name) == ("good", "", "bad")
     assert all(outcome.seconds > 0 for outcome in outcomes)
     assert outcomes[1].error == "ValueError: no 21"
-    assert sorted(os.listdir(pages)) == ["bad.failed.ipynb", "bad.html", "good.html", "good.ipynb"]
+    assert sorted(os.listdir(pages)) == ["bad.failed.ipynb", "bad.html", "good.html", "good.ipynb", "index.html"]
 
 
 def test_a_notebook_runs_with_its_parameters_in_its_folder_and_shares_the_threads(done):
@@ -65,12 +66,18 @@ def test_a_notebook_runs_with_its_parameters_in_its_folder_and_shares_the_thread
     assert (pages.parent / parameters["output"]).resolve() == Path("mine").resolve()
 
 
+def links_of(page):
+    return re.findall(r'<a [^>]*href="([^"]+)"', page.read_text(encoding="utf-8"))
+
+
 def test_pages_have_what_was_executed_and_nothing_for_colab_or_a_kernel(done):
     _, pages = done
     page = (pages / "good.html").read_text()
-    assert "data:image/png" in page and "doubled: 42" in page and 'href="bad.html"' in page
+    assert "data:image/png" in page and "doubled: 42" in page and "bad.html" in links_of(pages / "good.html")
     assert "google.colab" in (pages / "good.ipynb").read_text() and "google.colab" not in page
     assert "widget-view" in (pages / "good.ipynb").read_text() and "widget-view+json" not in page.partition("<body")[2]
+    assert links_of(pages / "index.html") == ["good.html", "bad.html"]
+    assert "ValueError: no 21" in (pages / "index.html").read_text()
 
 
 def test_a_committed_picture_is_left_out_if_it_is_drawn():

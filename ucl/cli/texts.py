@@ -78,7 +78,7 @@ Without a terminal, for example in the log of a job, one line per finished run r
   ucl plot confusion --where label=ER                  of runs that were measured with --predictions DIR
   ucl plot differences --against "label=CBR settings=" --where dataset=bloodcell 'not refresh > 1'""",
     "reproduce": """examples:
-  ucl reproduce                                        all notebooks, pages in reproduced/*.html
+  ucl reproduce                                        all notebooks, pages in reproduced/index.html
   ucl reproduce tables your_own --jobs 2               two notebooks, both at the same time
   ucl reproduce tables -p compute true                 measure runs that have no record yet""",
     "benchmark": """examples:

@@ -216,7 +216,7 @@ def reproduce(options: argparse.Namespace) -> int:
     outcomes = execute(options.notebook, _values(options.parameter, "parameter"), options.output, options.jobs)
     for outcome in outcomes:
         print(f"{outcome.name:32} {outcome.seconds:6.0f} s  {outcome.error or 'done'}")
-    print(f"pages: {Path(options.output)}/*.html")
+    print(Path(options.output) / "index.html")
     return int(any(outcome.error for outcome in outcomes))
 
 

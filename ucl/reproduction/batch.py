@@ -18,7 +18,7 @@ import psutil  # type: ignore[import-untyped]
 import torch
 
 from ucl.errors import MOST_AT_ONCE, InputError, one_of, whole_number
-from ucl.reproduction.pages import Outcome, write_page
+from ucl.reproduction.pages import Outcome, write_index, write_page
 
 _FOLDERS = ("store", "output")  # parameters of notebooks
 _PAPERMILL = "import json, sys, papermill; papermill.execute_notebook(**json.loads(sys.argv[1]))"
@@ -55,13 +55,13 @@ def reproduce(
     output: str | Path = "reproduced",
     jobs: int = 1,
 ) -> list[Outcome]:
-    """Execute notebooks and write executed copies and HTML pages; one that fails does not stop the others.
+    """Execute notebooks and write executed copies, HTML pages and an index; one that fails does not stop the others.
 
     Args:
         names: names or paths of notebooks; empty for all.
         parameters: values for the notebooks' parameter cell; the folders `store` and `output` are relative to the
             working folder of the caller.
-        output: folder for <name>.ipynb (or <name>.failed.ipynb) and <name>.html.
+        output: folder for <name>.ipynb (or <name>.failed.ipynb), <name>.html and index.html.
         jobs: notebooks at a time; they share this process's threads.
 
     Returns:
@@ -95,6 +95,7 @@ def reproduce(
     for outcome in outcomes:
         if outcome.executed.exists():
             write_page(outcome)
+    write_index(outcomes, folder)
     return outcomes
 
 

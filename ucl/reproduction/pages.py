@@ -1,4 +1,4 @@
-"""Executed notebooks: HTML pages by nbconvert, and the outputs that lessons are committed with.
+"""Executed notebooks: HTML pages by nbconvert, an index of these, and the outputs that lessons are committed with.
 
 `python -m ucl.reproduction.pages FOLDER NOTEBOOK...` puts the outputs of the executed copies in FOLDER into notebooks.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import html
 import io
 import re
 import sys
@@ -44,6 +45,7 @@ def write_page(outcome: Outcome) -> None:
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             cell.source = _NOTEBOOK_LINK.sub(r"](\1.html", cell.source)
+    notebook.cells.insert(0, nbformat.v4.new_markdown_cell("[All notebooks](index.html)"))
     exporter = HTMLExporter(exclude_input_prompt=True, exclude_output_prompt=True)
     page = outcome.executed.with_name(f"{outcome.name}.html")
     page.write_text(exporter.from_notebook_node(notebook, {"metadata": {"name": page.stem}})[0], encoding="utf-8")
@@ -107,6 +109,17 @@ def _small_png(png: str) -> str:
     small = io.BytesIO()
     Image.open(io.BytesIO(base64.b64decode(png))).convert("RGB").quantize(256).save(small, "png", optimize=True)
     return base64.b64encode(small.getvalue()).decode()
+
+
+def write_index(outcomes: Sequence[Outcome], folder: Path) -> None:
+    """Write index.html: a link to each page, with its time or its error."""
+    lines = ["<!DOCTYPE html><meta charset='utf-8'><title>Notebooks</title><h1>Notebooks</h1>"]
+    for outcome in outcomes:
+        name = html.escape(outcome.name)
+        link = f'<a href="{name}.html">{name}</a>' if outcome.executed.exists() else name
+        state = f"<strong>failed: {html.escape(outcome.error)}</strong>" if outcome.error else "executed completely"
+        lines.append(f"<p>{link}: {state}, {outcome.seconds:.0f} s</p>")
+    (folder / "index.html").write_text("\n".join(lines), encoding="utf-8")
 
 
 if __name__ == "__main__":
