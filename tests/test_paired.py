@@ -103,6 +103,30 @@ def test_two_image_sizes_are_compared_although_their_images_differ():
     assert "fingerprint=" in refusal_of(frame(*small, *large, *changed), "image_size=64", "image_size=32")
 
 
+SHARED = {  # facts of a score and of ER, with a network of this version
+    "own score": lambda net: (
+        dict(source=f"{net}s", sources={"mine:net": net, "mine:s": "s"}),
+        dict(source=net, sources={"mine:net": net}),
+    ),
+    "older records": lambda net: (dict(source=net), dict(source=net)),
+}
+
+
+@pytest.mark.parametrize(("name", "score"), [("own score", "mine:s"), ("older records", "EN")])
+def test_methods_that_share_a_network_whose_code_has_changed_are_not_compared(name, score):
+    """As after a change of mine.py, when only one of the two methods has been measured again."""
+    base, kept = BI.replace(model="mine:net"), {0: 0.3, 1: 0.4}
+    scored = of(base.replace(score=score), kept, **SHARED[name]("b")[0])
+    same, changed = (
+        frame(*scored, *of(base.replace(population="reservoir"), kept, **SHARED[name](net)[1])) for net in "ba"
+    )
+    methods = "population=uncertainty", "label=ER"
+    assert set(ucl.compare(same, *methods)["n"]) == {2} and "source" not in ucl.results(same)
+    assert "mine:net" in refusal_of(changed, *methods) and "source" in ucl.results(changed)
+    with pytest.raises(InputError, match="mine:net"):
+        ucl.plot(changed, "accuracy")
+
+
 def test_runs_of_other_streams_images_or_seeds_are_not_paired():
     others = {"images": of(ER, THEIRS, fingerprint="bb"), "dataset": of(ER.replace(n_tasks=2), THEIRS)}
     others["seed"] = of(ER, {9: 0.1})

@@ -14,7 +14,7 @@ from ucl.errors import first_of, one_of
 from ucl.evidence import filters
 from ucl.records import FURTHER_MEASURES, MEASURES, Record, as_table, failures
 from ucl.records.measures import MEANINGS
-from ucl.records.runs import latest, without_failures
+from ucl.records.runs import changed_objects, latest, without_failures
 
 IDENTITY = ("dataset", "memory_size", "label", "settings")
 METRICS = ("A", "F")
@@ -50,7 +50,7 @@ def results(
         default these are A and F, then only the means of learning, best, retained, last, average, last_share and
         seconds, and of backward, anytime and worst_case if a run was also tested between task ends. Further columns are
         present only if needed: fingerprint (of the images) if one data set has several, source (hash of the user
-        objects) if it distinguishes rows, arithmetic (of the scoring passes) if runs of one row had several,
+        objects) if the code of one differs between runs, arithmetic (of the scoring passes) if runs of one row had several,
         evaluate_every if anytime or worst_case of one row are of several, untested (classes without images in the
         tests, which enter no measure) and left_out (such as "1 diverged") if runs failed.
 
@@ -87,7 +87,7 @@ def results(
     shown_notes = [name for name in NOTES if name not in by and table[name].any()]
     kinds = {  # Methods are compared across rows. At another size, the images of a data set differ anyway.
         "fingerprint": runs.groupby(["dataset", "image_size"], dropna=False)["fingerprint"].nunique().max(),
-        "source": table.groupby(group, dropna=False)["source"].nunique().max(),
+        "source": 1 + len(changed_objects(runs["record"])),
     }
     versions = [name for name in _VERSIONS if name not in by and kinds[name] > 1]
     return table[[*group, "n", *numbers, *versions, *shown_notes]]

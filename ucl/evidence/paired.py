@@ -9,13 +9,13 @@ import pandas as pd
 
 from ucl import naming
 from ucl.config import FURTHER_TESTS
-from ucl.errors import InputError, one_of
+from ucl.errors import InputError, first_of, one_of
 from ucl.evidence import filters
 from ucl.evidence.averages import notes, without_empty_notes
 from ucl.evidence.effects import ALL_STREAMS, NUMBERS, estimable, on_streams, streams_of, summary
 from ucl.records import Record, as_table, failures
 from ucl.records.measures import MEANINGS
-from ucl.records.runs import in_words, latest, listed, varying
+from ucl.records.runs import changed_objects, in_words, latest, listed, varying
 
 _KEYS = ["dataset", "images", "memory_size", "seed"]
 _NOT_OF_THE_METHOD = {*naming.STREAM, *FURTHER_TESTS, "fingerprint"}
@@ -96,6 +96,17 @@ def check_one_method(runs: Iterable[Record], name: str, value: str) -> None:
         raise InputError(name, value, f"has runs of several methods, which differ in {in_words(differing)}; {advice}")
 
 
+def check_unchanged(runs: Iterable[Record]) -> None:
+    """Check that the runs of several methods share one version of the user objects that they have in common.
+
+    Raises:
+        InputError: the code of one has changed between the runs.
+    """
+    if changed := changed_objects(runs):
+        reason = "its code has changed between these runs; measure the older ones again"
+        raise InputError("", None, f"{first_of(changed)}: {reason}")
+
+
 def between(
     one: pd.DataFrame, other: pd.DataFrame, names: Sequence[str], measures: Sequence[str], free: Iterable[str] = ()
 ) -> pd.DataFrame:
@@ -119,6 +130,7 @@ def between(
     if pairs.empty:
         why = _mismatch(keys, *sound)
         raise InputError("", None, f"no run of {names[0]} has a partner among those of {names[1]}: {why}")
+    check_unchanged([*pairs["record"], *pairs["record_other"]])
     # A run on other images than its partner's is in no pair, unless their sizes differ.
     for runs in [pd.concat(sound)] if "images" in keys else sound:
         in_pairs = runs.merge(pairs[["dataset", "memory_size"]].drop_duplicates())

@@ -12,7 +12,7 @@ import pandas as pd
 from ucl import naming
 from ucl.catalogue import method_order
 from ucl.errors import InputError
-from ucl.evidence.paired import check_one_method
+from ucl.evidence.paired import check_one_method, check_unchanged
 from ucl.plots.style import plain
 from ucl.records import Record, as_table, failures
 from ucl.records.runs import facts_of, latest, listed
@@ -53,6 +53,7 @@ def same_but_for_seed(records: Records) -> list[Record]:
             raise InputError("", None, f"{reason}; {ADD} {example}")
     for label, runs in by_label(records).items():
         check_one_method(runs, "label", label)
+    check_unchanged(records)
     return records
 
 

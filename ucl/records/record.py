@@ -58,8 +58,8 @@ class Record:
             work.
         environment: device, processor, threads, precision of scoring, versions, commit of the code; graphs, whether a
             GPU repeated training steps from CUDA graphs (absent from older records); source, the hash of the sources of
-            the user's objects (`ucl.user_objects.source_hash`); peak memory in MiB: on a GPU of the run's tensors,
-            otherwise of the process from its start to the end of this run.
+            the user's objects (`ucl.user_objects.source_hash`), and sources, that of each by its path; peak memory in
+            MiB: on a GPU of the run's tensors, otherwise of the process from its start to the end of this run.
         data: name, fingerprint and number of training images of the data set.
         date: UTC, ISO 8601.
         diverged_after: the task, from 0, after which the network's weights, statistics or logits were NaN or infinite.

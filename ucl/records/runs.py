@@ -105,6 +105,17 @@ def facts_of(record: Record) -> dict[str, Any]:
     return record.config.relevant | names
 
 
+def changed_objects(records: Iterable[Record]) -> list[str]:
+    """The user objects, by path, whose code differs between some of the runs, such as the network of two methods."""
+    hashes_of: dict[str, set[str]] = {}
+    for record in records:
+        objects = ", ".join(record.config.user_objects.values())
+        # Older records have one hash for all objects.
+        for path, source in record.environment.get("sources", {objects: record.version.source}).items():
+            hashes_of.setdefault(path, set()).add(source)
+    return [path for path, hashes in hashes_of.items() if len(hashes) > 1]
+
+
 def varying(records: Iterable[Record], ignored: Iterable[str] = ()) -> dict[str, list[Any]]:
     """The settings in which some runs differ, except the seed and those in `ignored`, with the value of each run.
 
