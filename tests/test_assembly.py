@@ -70,6 +70,12 @@ def test_images_of_another_size_than_the_configured_are_refused(images):
         assemble(config(image_size=48), images)
 
 
+@pytest.mark.parametrize("fields", [dict(readings=True), dict(scoring_batchnorm="train")])
+def test_a_field_about_statistics_that_a_users_network_does_not_have_is_warned_of(images, fields):
+    with pytest.warns(UserWarning, match=f"{next(iter(fields))}=.* no effect: own_objects:Grouped"):
+        assemble(config(model="own_objects:Grouped", **fields), images)
+
+
 @pytest.mark.parametrize("name", SELECTIONS)
 def test_the_uncertainty_memory_has_the_configured_rule_and_settings(images, name):
     buffer = build_buffer(config(score="LC", selection=name, refresh=3, smoothing=0.25), images)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -101,9 +102,13 @@ def build_model(config: Config, dataset: datasets.ImageDataset, device: torch.de
     shape = dataset.n_classes, dataset.channels, dataset.image_size
     with seeded_draws(seed_for(config.seed, "weights"), device):
         model = new_network(config.model, shape, dataset.mean, dataset.std, config.dropout)
-    if is_own and config.test_batchnorm != "running" and not model.has_running_statistics:
-        reason = f"{config.model} has no running statistics; give running"
-        raise InputError("test_batchnorm", config.test_batchnorm, reason)
+    if is_own and not model.has_running_statistics:
+        reason = f"{config.model} has no running statistics"
+        if config.test_batchnorm != "running":
+            raise InputError("test_batchnorm", config.test_batchnorm, f"{reason}; give running")
+        for name in ("readings", "scoring_batchnorm"):
+            if name in config.relevant and name in config.explicit:
+                warnings.warn(f"{name}={config.explicit[name]} has no effect: {reason}", stacklevel=3)
     check_dropout(config, model, config.model)
     return model.to(device)
 
