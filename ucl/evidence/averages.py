@@ -50,9 +50,9 @@ def results(
         default these are A and F, then only the means of learning, best, retained, last, average, last_share and
         seconds, and of backward, anytime and worst_case if a run was also tested between task ends. Further columns are
         present only if needed: fingerprint (of the images) if one data set has several, source (hash of the user
-        objects) if the code of one differs between runs, arithmetic (of the scoring passes) if runs of one row had several,
-        evaluate_every if anytime or worst_case of one row are of several, untested (classes without images in the
-        tests, which enter no measure) and left_out (such as "1 diverged") if runs failed.
+        objects) if the code of one differs between runs, arithmetic (of the scoring passes) if runs of one row had
+        several, evaluate_every if anytime or worst_case of one row are of several, untested (classes without images in
+        the tests, which enter no measure) and left_out (such as "1 diverged") if runs failed.
 
     Raises:
         InputError: `records` are not records, or a name is unknown.
