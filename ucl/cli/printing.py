@@ -59,6 +59,8 @@ def averages(table: pd.DataFrame, by: Sequence[str], measures: Sequence[str]) ->
     if any(map(is_time, measures)):
         separated = "--by device processor threads readings separates them"
         lines += [f"times depend on the machine, and seconds also on further tests: {separated}"]
+    if "source" in table and "source" not in by:
+        lines += ["source: your code has changed between these runs; measure the older ones again"]
     for name in measures:
         if table.loc[table["n"] > 0, name].isna().any():
             lines.append(f"{name} is empty where a run of the row does not have it, see ucl results --help")

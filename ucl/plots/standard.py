@@ -47,7 +47,8 @@ def plot(records: pd.DataFrame | Iterable[Record], picture: str, against: str = 
     if against:
         raise InputError("against", against, "only the picture differences has it; leave it out")
     figure = PICTURES[picture].resolve()(records)
-    figure.supxlabel(_stream(records), fontsize=STYLE["legend.fontsize"], x=0.99, ha="right", color="0.4")
+    stream = textwrap.fill(_stream(records), int(16 * figure.get_figwidth()))  # characters per inch at this size
+    figure.supxlabel(stream, fontsize=STYLE["legend.fontsize"], x=0.99, ha="right", color="0.4")
     figure.set_figheight(figure.get_figheight() + 0.2)
     return figure
 
@@ -55,7 +56,7 @@ def plot(records: pd.DataFrame | Iterable[Record], picture: str, against: str = 
 def _stream(records: pd.DataFrame) -> str:
     """The stream of the records, such as "bloodcell, memory 40"."""
     config = max((record.config for record in records["record"]), key=lambda config: config.uses_memory)
-    return plain(textwrap.fill(naming.stream_and_memory(config), 80))
+    return plain(naming.stream_and_memory(config))
 
 
 def _differences(records: pd.DataFrame, against: str) -> Figure:
