@@ -84,15 +84,15 @@ def test_a_measure_that_a_run_does_not_have_is_named(store, cli):
 
 
 def test_below_times_is_how_to_separate_those_of_several_machines_and_of_runs_with_other_tests(tmp_path, cli):
-    machines = [("p", 1, True), ("p", 1, False), ("q", 1, False), ("q", 4, False)]
-    for seed, (processor, threads, readings) in enumerate(machines):
-        record = record_of("ER", seed, readings=readings)
+    machines = [("p", 1, {}), ("q", 1, {}), ("q", 4, {}), ("p", 1, {"readings": True}), ("p", 1, {"evaluate_every": 9})]
+    for seed, (processor, threads, tests) in enumerate(machines):
+        record = record_of("ER", seed, **tests)
         record.environment |= {"processor": processor, "threads": threads}
         RecordStore(tmp_path).save(record)
     where = ["results", "--store", tmp_path, "--measure", "seconds"]
     together = cli(*where)[1]
-    names = re.search("--by ([a-z ]+) separates", together)[1].split()
-    for out, counts in ((together, ["4"]), (cli(*where, "--by", *names)[1], ["1"] * 4)):
+    names = re.search("--by ([a-z_ ]+) separates", together)[1].split()
+    for out, counts in ((together, ["5"]), (cli(*where, "--by", *names)[1], ["1"] * 5)):
         assert [row[-2] for row in cells(out) if "ER" in row] == counts
 
 
@@ -120,6 +120,7 @@ REFUSED = [  # what is typed, and what the message names
     ("plot --store {store} differences --against score=BI", "score=BI"),  # of two methods
     ("plot --store {store} differences --where label=ER --against label=ER", "label=ER"),
     ("plot --store {store} tasks --against label=ER", "against"),
+    ("plot --store {store} tasks --output tasks.xyz", "--output"),
 ]
 
 

@@ -198,7 +198,8 @@ def test_files_of_a_data_set_of_torchvision_are_read_as_those_of_a_folder(given,
     grey, two = Image.fromarray(IMAGES[0, ..., 0].astype(np.uint16) * 257), {"append_images": [Image.new("L", (9, 9))]}
     for image, options in ((grey, {}), (Image.new("RGBA", (28, 28)), {}), (Image.new("L", (28, 28)), two)):
         image.save(root / "0" / "50.tif", save_all=bool(options), **options)
-        for data in (ImageFolder(root), Subset(ImageFolder(root), range(41))):
+        transformed = ImageFolder(root, transform=pil_to_tensor)
+        for data in (ImageFolder(root), Subset(ImageFolder(root), range(41)), ConcatDataset([transformed])):
             with refused("dataset"):
                 given(data)
 

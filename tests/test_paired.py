@@ -103,16 +103,26 @@ def test_two_image_sizes_are_compared_although_their_images_differ():
     assert "fingerprint=" in refusal_of(frame(*small, *large, *changed), "image_size=64", "image_size=32")
 
 
+def test_two_versions_of_one_score_are_compared_on_request():
+    mine = BI.replace(score="mine:s")
+    old, new = (of(mine, kept, source=v, sources={"mine:s": v}) for v, kept in (("a", OURS), ("b", THEIRS)))
+    row = ucl.compare(frame(*old, *new), "source=b", "source=a", ["A"]).iloc[0]
+    assert row["n"] == 3 and row["mean"] == pytest.approx(50 * (-0.05 - 0.3 + 0.05) / 3)
+
+
 SHARED = {  # facts of a score and of ER, with a network of this version
     "own score": lambda net: (
         dict(source=f"{net}s", sources={"mine:net": net, "mine:s": "s"}),
         dict(source=net, sources={"mine:net": net}),
     ),
     "older records": lambda net: (dict(source=net), dict(source=net)),
+    "an older record": lambda net: (dict(source=net), dict(source=net, sources={"mine:net": net})),
 }
 
 
-@pytest.mark.parametrize(("name", "score"), [("own score", "mine:s"), ("older records", "EN")])
+@pytest.mark.parametrize(
+    ("name", "score"), [("own score", "mine:s"), ("older records", "EN"), ("an older record", "EN")]
+)
 def test_methods_that_share_a_network_whose_code_has_changed_are_not_compared(name, score):
     """As after a change of mine.py, when only one of the two methods has been measured again."""
     base, kept = BI.replace(model="mine:net"), {0: 0.3, 1: 0.4}

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import itertools
 import math
 from collections import Counter
 
@@ -334,6 +335,16 @@ def test_a_task_that_is_left_before_its_end_leaves_nothing_to_the_next(numbered,
         learn(memory, model, [task])
     assert buffer.n_stored == 32 and torch.equal(buffer.positions, expected.positions)
     assert torch.equal(buffer.values["position"], buffer.positions.clamp_min(0))
+
+
+def test_a_task_that_is_ended_early_gives_only_what_was_learnt_of_it(model):
+    (left, task), buffer = stream(2), memory_of("icarl", 60)
+    learnt = list(itertools.islice(task, 2))
+    for batch in (*itertools.islice(left, 3), *learnt):
+        buffer.update(model, batch)
+    buffer.end_of_task(model, task)
+    stored = buffer.positions[: buffer.n_stored].tolist()
+    assert sorted(stored) == sorted(position for batch in learnt for position in batch.positions.tolist())
 
 
 def icarl_order(features, labels, draw):

@@ -163,7 +163,8 @@ def _prepare(
     facts = environment(chosen, dtype)
     for field, path in config.user_objects.items():
         user_objects.find(field, path)  # before the data are downloaded
-    if objects := config.user_objects.values():
-        facts["source"] = user_objects.source_hash(objects)
+    objects = config.user_objects.values()
+    if source := user_objects.source_hash(objects):
+        facts["source"] = source
         facts["sources"] = {path: user_objects.source_hash([path]) for path in objects}  # see `changed_objects`
     return datasets.load(config.dataset, root, config.image_size), chosen, dtype, facts

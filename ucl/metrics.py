@@ -140,4 +140,4 @@ def _checked(a: np.ndarray) -> np.ndarray:
 
 def _n_begun(a_ET: np.ndarray) -> np.ndarray:
     """How many tasks have begun at each evaluation (E,)."""
-    return (~np.isnan(a_ET)).sum(1)
+    return np.where(np.isnan(a_ET), 0, np.arange(1, np.shape(a_ET)[1] + 1)).max(1)

@@ -140,7 +140,7 @@ def runs_per_hour(
             facts = {"method": name, "memory_size": size, "jobs": n, "seconds": seconds}
             facts["run_seconds"] = statistics.median(record.timing["total"] for record in records)
             facts |= {"batches": records[0].timing["batches"], "runs_per_hour": 3600 * n / seconds, "dataset": dataset}
-            rows.append(facts | records[0].environment)
+            rows.append(facts | {k: v for k, v in records[0].environment.items() if k != "sources"})
     return pd.DataFrame(rows)
 
 

@@ -30,7 +30,8 @@ class TaskEndBuffer(Buffer):
     """
 
     selection = staticmethod(bottom_k)  # A class keeps its lowest scores, unless a subclass has another rule.
-    _values_seen: tuple[dict[str, Tensor], ...] = ()  # `Batch.values` of the batches since the last end of a task
+    _task: int | None = None  # the task of the latest batch
+    _values_seen: tuple[dict[str, Tensor], ...] = ()  # `Batch.values` of the task's batches so far
 
     @abstractmethod
     def candidate_scores(self, model: Network, task: Task, n: int) -> Tensor:
@@ -38,11 +39,13 @@ class TaskEndBuffer(Buffer):
 
     def update(self, model: Network, batch: Batch) -> None:
         """Remember the values of the batch's samples; the memory does not change."""
+        if batch.task != self._task:  # A loop by hand may leave a task without its end.
+            self._task, self._values_seen = batch.task, ()
         self._values_seen += (self._values_of(batch),)
         self.n_seen += len(batch)
 
     def end_of_task(self, model: Network, task: Task) -> None:
-        self._values_seen = self._values_seen[-len(task) :]  # A loop by hand may leave a task without its end.
+        self._values_seen = self._values_seen[-len(task) :]  # It may have left a task without a number, too.
         n_seen = len(self._values_seen) * task.batch_size
         scores = self.candidate_scores(model, task, n_seen)
         candidates = by_class(np.concatenate([self.labels[: self.n_stored], task.host_labels[:n_seen]]))
@@ -74,11 +77,11 @@ class TaskEndBuffer(Buffer):
         return batch
 
     def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "values_seen": list(self._values_seen)}
+        return {**super().state_dict(), "task": self._task, "values_seen": list(self._values_seen)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
-        self._values_seen = tuple(state["values_seen"])
+        self._task, self._values_seen = state["task"], tuple(state["values_seen"])
 
 
 def features_of_task(model: Network, task: Task, n: int) -> Tensor:

@@ -57,7 +57,7 @@ def averages(table: pd.DataFrame, by: Sequence[str], measures: Sequence[str]) ->
     lines += [_text_table(list(columns), list(zip(*columns.values())), n_words)]
     lines += ["mean ± sample standard deviation over n seeds"]
     if any(map(is_time, measures)):
-        separated = "--by device processor threads readings separates them"
+        separated = "--by device processor threads readings evaluate_every separates them"
         lines += [f"times depend on the machine, and seconds also on further tests: {separated}"]
     if "source" in table and "source" not in by:
         lines += ["source: your code has changed between these runs; measure the older ones again"]

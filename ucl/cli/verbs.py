@@ -16,7 +16,7 @@ from ucl import naming
 from ucl.cli import printing, texts
 from ucl.cli.printing import as_typed, refuse
 from ucl.config import Config
-from ucl.errors import MOST_AT_ONCE, InputError, whole_number
+from ucl.errors import MOST_AT_ONCE, InputError, one_of, whole_number
 from ucl.evidence.paper import GRIDS
 from ucl.fields import FIELDS, known_fields
 from ucl.machine.files import check_writable
@@ -201,7 +201,9 @@ def plot(options: argparse.Namespace) -> int:
     from ucl.plots import save
 
     figure = ucl.plot(records, options.picture, options.against)
-    print(save(figure, options.output or f"{options.picture}.png"))
+    file = options.output or f"{options.picture}.png"
+    one_of("output", Path(file).suffix[1:].lower(), figure.canvas.get_supported_filetypes(), "format of a picture")
+    print(save(figure, file))
     return 0
 
 

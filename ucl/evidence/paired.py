@@ -65,7 +65,7 @@ def compare(
             ", ".join([label, *(part for part in shown if part not in others)])
             for label, shown, others in zip(labels, parts, parts[::-1], strict=True)
         ]
-    free = naming.STREAM & {*filters.names(first)} & {*filters.names(second)}
+    free = {*naming.STREAM, "source"} & {*filters.names(first)} & {*filters.names(second)}
     return between(sides[0], sides[1], labels, measures, free)
 
 
@@ -130,7 +130,8 @@ def between(
     if pairs.empty:
         why = _mismatch(keys, *sound)
         raise InputError("", None, f"no run of {names[0]} has a partner among those of {names[1]}: {why}")
-    check_unchanged([*pairs["record"], *pairs["record_other"]])
+    if "source" not in free:
+        check_unchanged([*pairs["record"], *pairs["record_other"]])
     # A run on other images than its partner's is in no pair, unless their sizes differ.
     for runs in [pd.concat(sound)] if "images" in keys else sound:
         in_pairs = runs.merge(pairs[["dataset", "memory_size"]].drop_duplicates())

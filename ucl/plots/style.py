@@ -151,9 +151,9 @@ def save(figure: Figure, path: str | Path) -> Path:
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     without_date: dict[str, Any] = {".pdf": {"CreationDate": None}, ".png": {"Software": None}, ".svg": {"Date": None}}
-    is_format = path.suffix[1:] in figure.canvas.get_supported_filetypes()
+    is_format = path.suffix[1:].lower() in figure.canvas.get_supported_filetypes()
     paths = [path] if is_format else [Path(f"{path}.pdf"), Path(f"{path}.png")]
     with plt.rc_context({**{name: STYLE[name] for name in ("savefig.dpi", "pdf.fonttype")}, "svg.hashsalt": "ucl"}):
         for file in paths:
-            figure.savefig(file, metadata=without_date.get(file.suffix))
+            figure.savefig(file, metadata=without_date.get(file.suffix.lower()))
     return paths[-1]

@@ -110,8 +110,9 @@ def changed_objects(records: Iterable[Record]) -> list[str]:
     hashes_of: dict[str, set[str]] = {}
     for record in records:
         objects = ", ".join(record.config.user_objects.values())
-        # Older records have one hash for all objects.
-        for path, source in record.environment.get("sources", {objects: record.version.source}).items():
+        # Older records have only one hash for all objects.
+        sources = record.environment.get("sources", {}) | {objects: record.version.source}
+        for path, source in sources.items():
             hashes_of.setdefault(path, set()).add(source)
     return [path for path, hashes in hashes_of.items() if len(hashes) > 1]
 

@@ -19,7 +19,7 @@ import numpy as np
 from ucl import user_objects
 from ucl.errors import first_of
 from ucl.streams.image_dataset import SPLITS
-from ucl.streams.pixels import decode
+from ucl.streams.pixels import as_rgb, decode
 
 _ADVICE = (
     "return arrays (train_images, train_labels, test_images, test_labels) or (images, labels), a third array with "
@@ -98,21 +98,23 @@ def _is_usable(part: Any) -> bool:
 
 
 def _opened_unchanged(data: Any) -> Any:
-    """A data set of torchvision without a transform, with files opened unchanged; any other one as it is.
+    """A copy of a data set of torchvision, also within another one, whose files are opened by `as_rgb`.
 
-    Torchvision's own loader clips 16 bits and drops transparency, but a transform needs the mode RGB that it gives.
+    Torchvision's own loader clips 16 bits and drops transparency.
     """
     from PIL import Image
-    from torch.utils.data import ConcatDataset, Subset
 
     files = sys.modules.get("torchvision.datasets.folder")  # not imported, unless the user's function did
-    if type(data) is Subset:
-        return Subset(_opened_unchanged(data.dataset), data.indices)
-    if type(data) is ConcatDataset:
-        return ConcatDataset(map(_opened_unchanged, data.datasets))
-    if files and getattr(data, "loader", None) is files.default_loader and data.transform is None:
+    changed: dict[str, Any] = {}
+    if files and getattr(data, "loader", None) is files.default_loader:
+        changed["loader"] = lambda file: as_rgb(Image.open(file))
+    if hasattr(data, "dataset"):
+        changed["dataset"] = _opened_unchanged(data.dataset)
+    if hasattr(data, "datasets"):
+        changed["datasets"] = [_opened_unchanged(part) for part in data.datasets]
+    if changed:
         data = copy.copy(data)  # The user may go on with it.
-        data.loader = Image.open
+        vars(data).update(changed)
     return data
 
 

@@ -80,15 +80,26 @@ def decode(
 
 
 def square(image: Image.Image, size: int) -> np.ndarray:
-    """The middle of an image, (size, size, 3), uint8, upright by its EXIF orientation.
+    """The middle of an image, (size, size, 3), uint8, see `as_rgb`.
 
     The shorter side is resized to `size`, the longer one cropped around its centre.
+    """
+    from PIL import Image, ImageOps
+
+    pixels = as_rgb(image)
+    if pixels.size != (size, size):
+        pixels = ImageOps.fit(pixels, (size, size), Image.Resampling.BICUBIC)
+    return np.asarray(pixels)
+
+
+def as_rgb(image: Image.Image) -> Image.Image:
+    """The image in RGB, upright by its EXIF orientation.
 
     Raises:
         ValueError: the pixels would be changed silently: they are grey with more than 8 bits, are transparent, or are
             those of several images in one file. Of colours with 16 bits, Pillow reads the higher 8.
     """
-    from PIL import Image, ImageOps
+    from PIL import ImageOps
 
     n_images = getattr(image, "n_frames", 1)
     if n_images > 1 and image.format != "MPO":  # An MPO is a photo with further versions of itself.
@@ -97,10 +108,7 @@ def square(image: Image.Image, size: int) -> np.ndarray:
         raise ValueError("it has more than 8 bits per channel")
     if image.has_transparency_data and np.asarray(image.convert("RGBA"))[..., 3].min() < 255:
         raise ValueError("it has transparent pixels")
-    pixels = ImageOps.exif_transpose(image).convert("RGB")
-    if pixels.size != (size, size):
-        pixels = ImageOps.fit(pixels, (size, size), Image.Resampling.BICUBIC)
-    return np.asarray(pixels)
+    return ImageOps.exif_transpose(image).convert("RGB")
 
 
 def empty_images(shape: tuple[int, ...], folder: Path) -> np.ndarray:

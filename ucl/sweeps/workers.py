@@ -15,7 +15,7 @@ from multiprocessing.connection import wait as wait_for_any
 from typing import Any
 
 from ucl.config import Config
-from ucl.machine.terminal import log_messages, show_note
+from ucl.machine.terminal import show_note
 from ucl.sweeps.one_run import Outcome, failed, measure
 
 _LOST = "the dask scheduler no longer answers; start it and its workers, and sweep again"
@@ -77,8 +77,7 @@ def _send_outcome(sender: Connection, config: Config, how: dict[str, Any]) -> No
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # On Ctrl-C, the sweep ends this process.
     threading.Thread(target=_end_with_parent, daemon=True).start()
     warnings.showwarning = show_note
-    with log_messages(show_note):
-        sender.send(measure(config, **how))
+    sender.send(measure(config, **how))
 
 
 def _end_with_parent() -> None:
