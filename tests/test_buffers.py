@@ -451,6 +451,18 @@ def test_replay_draws_distinct_images_of_other_tasks_with_their_labels(labels, n
         assert drawn_labels.dtype == torch.int64
 
 
+@pytest.mark.parametrize("memory", [MEMORIES["reservoir"], MEMORIES["redrawn"]])
+@pytest.mark.parametrize("exclude_task", [1, None])
+def test_replay_draws_every_eligible_image_equally_often(memory, exclude_task):
+    buffer = take_in(memory(15, 1), batches_of([0] * 12 + [2] * 10 + [4] * 11, 5, task_of_two))
+    eligible = [p for p, task in zip(contents(buffer), buffer.tasks) if task != exclude_task]
+    draw, times, often = np.random.default_rng(0), 3000, Counter()
+    for _ in range(times):
+        often.update(positions_in(buffer.images[buffer.drawn_slots(4, exclude_task, draw)]))
+    assert set(often) == set(eligible)
+    assert uniform([often[p] for p in eligible], times, 4) > 0.001
+
+
 # --- the base class: what a user's policy stores, replaces, and keeps with each sample ---
 
 

@@ -14,10 +14,8 @@ def runs(values, **fields):
     records = []
     for config in paper.grid("table1", range(3), **fields):
         if (config.dataset, config.memory_size) == CIFAR10 and config.label in values:
-            (a, f, *learnt), noise = (
-                values[config.label],
-                np.random.default_rng(int(config.key, 16)).normal(0, 0.005, 2),
-            )
+            a, f, *learnt = values[config.label]
+            noise = np.random.default_rng(int(config.key, 16)).normal(0, 0.005, 2)
             records.append(record_of(config, matrix(a + noise[0], f + noise[1], *learnt)))
     return frame(*records)
 

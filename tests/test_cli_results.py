@@ -120,7 +120,7 @@ REFUSED = [  # what is typed, and what the message names
     ("plot --store {store} differences --against score=BI", "score=BI"),  # of two methods
     ("plot --store {store} differences --where label=ER --against label=ER", "label=ER"),
     ("plot --store {store} tasks --against label=ER", "against"),
-    ("plot --store {store} tasks --output tasks.xyz", "--output"),
+    ("plot tasks --output tasks.txt", "--output"),
 ]
 
 

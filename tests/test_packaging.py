@@ -141,12 +141,15 @@ ANSWERED_AT_ONCE = {  # exit code by arguments
     "status tabel1": 2,
     "status table1 --set foo 3": 2,
     "status table1 --config missing.json": 2,
+    "status table1 --store {folder}/file": 2,
     "results nowhere": 2,
+    "plot tasks --output tasks.txt": 2,
     "benchmark --repeats many": 2,
 }
 
 
 def test_what_is_answered_at_once_does_not_wait_for_torch(tmp_path):
+    (tmp_path / "file").touch()
     record = record_of("ER", n_tasks=2, dataset=str(save_bands(tmp_path / "set.npz")))
     record.data["fingerprint"] = ucl.datasets.load(record.config.dataset).fingerprint
     path = RecordStore(tmp_path / "runs").save(record)

@@ -110,26 +110,27 @@ def test_two_versions_of_one_score_are_compared_on_request():
     assert row["n"] == 3 and row["mean"] == pytest.approx(50 * (-0.05 - 0.3 + 0.05) / 3)
 
 
-SHARED = {  # facts of a score and of ER, with a network of this version
-    "own score": lambda net: (
-        dict(source=f"{net}s", sources={"mine:net": net, "mine:s": "s"}),
-        dict(source=net, sources={"mine:net": net}),
-    ),
-    "older records": lambda net: (dict(source=net), dict(source=net)),
-    "an older record": lambda net: (dict(source=net), dict(source=net, sources={"mine:net": net})),
-}
+def of_network(version):
+    return dict(source=version, sources={"mine:net": version})
+
+
+def of_network_in_older_records(version):
+    return dict(source=version)
 
 
 @pytest.mark.parametrize(
-    ("name", "score"), [("own score", "mine:s"), ("older records", "EN"), ("an older record", "EN")]
+    ("score", "facts", "facts_of_er"),
+    [
+        ("mine:s", dict(source="bs", sources={"mine:net": "b", "mine:s": "s"}), of_network),
+        ("EN", of_network_in_older_records("b"), of_network_in_older_records),
+        ("EN", of_network_in_older_records("b"), of_network),
+    ],
 )
-def test_methods_that_share_a_network_whose_code_has_changed_are_not_compared(name, score):
+def test_methods_that_share_a_network_whose_code_has_changed_are_not_compared(score, facts, facts_of_er):
     """As after a change of mine.py, when only one of the two methods has been measured again."""
     base, kept = BI.replace(model="mine:net"), {0: 0.3, 1: 0.4}
-    scored = of(base.replace(score=score), kept, **SHARED[name]("b")[0])
-    same, changed = (
-        frame(*scored, *of(base.replace(population="reservoir"), kept, **SHARED[name](net)[1])) for net in "ba"
-    )
+    scored, er = of(base.replace(score=score), kept, **facts), base.replace(population="reservoir")
+    same, changed = (frame(*scored, *of(er, kept, **facts_of_er(version))) for version in "ba")
     methods = "population=uncertainty", "label=ER"
     assert set(ucl.compare(same, *methods)["n"]) == {2} and "source" not in ucl.results(same)
     assert "mine:net" in refusal_of(changed, *methods) and "source" in ucl.results(changed)

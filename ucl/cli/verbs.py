@@ -136,6 +136,7 @@ def status(options: argparse.Namespace) -> int:
     line on the same processor (the GPU, or the CPU of a run without one); "unknown" if there are none.
     """
     configs = _grid(options)
+    RecordStore(options.store)  # raises an InputError, before the imports, if it is not a folder
     from ucl.sweeps.progress import status as progress_of
 
     table = progress_of(configs, options.store, options.device, options.data)
@@ -194,16 +195,16 @@ def plot(options: argparse.Namespace) -> int:
     Methods have the same order and colours in every picture. All pictures but differences show one data set and memory
     size, and one setting per method; confusion shows one method.
     """
-    records = _records(options)
     import matplotlib
+    from matplotlib.backend_bases import FigureCanvasBase
 
+    file = options.output or f"{options.picture}.png"
+    one_of("output", Path(file).suffix[1:].lower(), FigureCanvasBase.get_supported_filetypes(), "format of a picture")
+    records = _records(options)
     matplotlib.use("Agg")  # No window is opened, and none is needed.
     from ucl.plots import save
 
-    figure = ucl.plot(records, options.picture, options.against)
-    file = options.output or f"{options.picture}.png"
-    one_of("output", Path(file).suffix[1:].lower(), figure.canvas.get_supported_filetypes(), "format of a picture")
-    print(save(figure, file))
+    print(save(ucl.plot(records, options.picture, options.against), file))
     return 0
 
 
