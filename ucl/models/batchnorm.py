@@ -29,8 +29,7 @@ class BatchNorm2d(nn.BatchNorm2d):
             and not in_torch_func()  # `torch.func.vmap` cannot say whether a tensor is channels last.
             and x_NCHW.is_contiguous(memory_format=torch.channels_last)
         ):
-            statistics = self.running_mean, self.running_var, self.momentum, self.eps
-            return _NormalizedRows.apply(x_NCHW, self.weight, self.bias, *statistics)
+            return _NormalizedRows.apply(x_NCHW, self.weight, self.bias, self)
         return super().forward(x_NCHW)
 
 
@@ -38,25 +37,16 @@ class _NormalizedRows(torch.autograd.Function):
     """Batch normalisation of rows of pixels (N * H, W * C): sums over rows first, then over the pixels of a row."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        x_NCHW: Tensor,
-        weight_C: Tensor,
-        bias_C: Tensor,
-        running_mean_C: Tensor,
-        running_var_C: Tensor,
-        momentum: float,
-        eps: float,
-    ) -> Tensor:
+    def forward(ctx: Any, x_NCHW: Tensor, weight_C: Tensor, bias_C: Tensor, norm: Any) -> Tensor:
         out_NCHW = torch.empty_like(x_NCHW)
         x_MR, out_MR, (channels, width) = _rows(x_NCHW), _rows(out_NCHW), x_NCHW.shape[1::2]
         n = x_NCHW.numel() // channels
         mean_C = _folded(x_MR.sum(0), width) / n
         centred_MR = x_MR - _spread(mean_C, width)
         var_C = _folded(torch.mul(centred_MR, centred_MR, out=out_MR).sum(0), width) / n
-        running_mean_C.lerp_(mean_C, momentum)
-        running_var_C.lerp_(var_C * (n / (n - 1)), momentum)
-        inverse_std_C = torch.rsqrt(var_C + eps)
+        norm.running_mean.lerp_(mean_C, norm.momentum)
+        norm.running_var.lerp_(var_C * (n / (n - 1)), norm.momentum)
+        inverse_std_C = torch.rsqrt(var_C + norm.eps)
         ctx.save_for_backward(centred_MR, weight_C, inverse_std_C)
         torch.addcmul(_spread(bias_C, width), centred_MR, _spread(weight_C * inverse_std_C, width), out=out_MR)
         return out_NCHW
@@ -75,7 +65,7 @@ class _NormalizedRows(torch.autograd.Function):
         mean_R, along_R = (_spread(x_C * scale_C / -n, width) for x_C in (bias_C, slope_C * inverse_std_C))
         torch.addcmul(mean_R, centred_MR, along_R, out=grad_x_MR)
         grad_x_MR.addcmul_(gradient_MR, _spread(scale_C, width))
-        return grad_x_NCHW, slope_C, bias_C, None, None, None, None
+        return grad_x_NCHW, slope_C, bias_C, None
 
 
 def _rows(x_NCHW: Tensor) -> Tensor:
