@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.dropout import _DropoutNd
 from torch.utils.data import Dataset
 
 from ucl import user_objects
@@ -166,8 +165,6 @@ class _StrategyModel(OwnNetwork):
     def __init__(self, model: nn.Module, mean: Sequence[float], std: Sequence[float]) -> None:
         Network.__init__(self, mean, std)
         self.network, self._path = model, type(model).__name__
-        layers = [layer.p for layer in model.modules() if isinstance(layer, _DropoutNd)]
-        self.dropout_rate = max(layers, default=0.0)
         self.to(next(model.parameters()).device)
 
     def logits(self, x_NCHW: Tensor) -> Tensor:

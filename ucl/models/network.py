@@ -32,14 +32,12 @@ class Network(nn.Module, ABC):
         mean, std: mean and standard deviation of each channel over the training images, in [0, 1], for `normalize`.
 
     Attributes:
-        dropout_rate: the largest rate of the dropout layers, 0 without any. Above 0, tests average several passes.
         mean, std: (C, 1, 1), on the network's device.
         classes: of a loaded network (`ucl.models.load`), the name of each class, by its column of the logits.
     """
 
     mean: Tensor
     std: Tensor
-    dropout_rate: float
     classes: list[str]
 
     def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
@@ -57,6 +55,11 @@ class Network(nn.Module, ABC):
         mean_R, std_R = (x.expand(channels, 1, 1).flatten().repeat(width) for x in (self.mean, self.std))
         x_NHR = (images_NCHW.permute(0, 2, 3, 1).flatten(2) - mean_R).div_(std_R)
         return x_NHR.unflatten(2, (width, channels)).permute(0, 3, 1, 2)
+
+    @property
+    def dropout_rate(self) -> float:
+        """The largest rate of the dropout layers, 0 without any. Above 0, tests average several passes."""
+        return max((layer.p for layer in self.modules() if isinstance(layer, _DropoutNd)), default=0.0)
 
     @property
     def has_running_statistics(self) -> bool:
@@ -165,8 +168,6 @@ class OwnNetwork(Network):
         if n_classes > 1 and (logits_NC >= 0).all() and torch.allclose(logits_NC.sum(1), torch.ones(2)):
             advice = "the loss takes their softmax, so return logits, without a softmax at the end"
             warnings.warn(f"model={path!r}: its outputs look like probabilities; {advice}", stacklevel=2)
-        layers = [layer.p for layer in network.modules() if isinstance(layer, _DropoutNd)]
-        self.dropout_rate = max(layers, default=0.0)
 
     def logits(self, x_NCHW: Tensor) -> Tensor:
         network, inputs_NCHW = self.network, channels_first(x_NCHW)

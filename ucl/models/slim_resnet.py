@@ -73,7 +73,6 @@ class SlimResNet18(Network):
         norm: Norm = BatchNorm2d,
     ) -> None:
         super().__init__(mean, std)
-        self.dropout_rate = dropout
         self.conv1 = Conv2d(channels, width, 3, 1, 1, bias=False)
         self.bn1 = norm(width)
         n_in, blocks = width, []
