@@ -18,7 +18,7 @@ from typing import Any
 from ucl import catalogue
 from ucl.catalogue import dataset_row, is_user_object, method_row, network_row, plain_name, policy_row, score_row
 from ucl.errors import InputError
-from ucl.fields import CLASS_LISTS, FIELDS, Fields, check, classes_in, known_fields, without_numpy
+from ucl.fields import CLASS_LISTS, FIELDS, Fields, check_field, classes_in, known_fields, without_numpy
 from ucl.user_objects import KINDS, parsed
 
 FURTHER_TESTS: dict[str, Any] = dict(readings=False, evaluate_every=0)  # fields that do not change what is learnt
@@ -50,7 +50,7 @@ class Config(Fields):
         for name, field in FIELDS.items():
             value = _in_plain_python(name, getattr(self, name))
             if value is not None or field.default is not None:
-                check(name, value)
+                check_field(name, value)
                 object.__setattr__(self, name, value)
                 # Also the type counts: 1 and 1.0 are written to a record as they were given.
                 if type(value) is not type(field.default) or value != field.default:

@@ -176,19 +176,13 @@ FIELDS = {field.name: field for field in dataclasses.fields(Fields)}
 """The fields by their names, in their order."""
 
 
-def check_fields(**values: Any) -> None:
-    """Check values of fields one by one; user objects are not looked up.
+def check_field(name: str, value: Any) -> None:
+    """Check the value of a field; a user object is not looked up.
 
     Raises:
-        InputError: a value is unknown or out of range.
+        InputError: the value is unknown or out of range.
     """
-    for name, value in values.items():
-        check(name, without_numpy(value))
-
-
-def check(name: str, value: Any) -> None:
-    """Check the value of a field, a plain one of Python, see `check_fields`."""
-    allowed = FIELDS[name].metadata["allowed"]
+    value, allowed = without_numpy(value), FIELDS[name].metadata["allowed"]
     if isinstance(allowed, range):
         whole_number(name, value, allowed.start, allowed.stop - 1)
     elif isinstance(allowed, Bounds):

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ucl.buffers import Buffer
-from ucl.fields import check_fields
+from ucl.fields import check_field
 from ucl.machine.cuda_graphs import restore
 from ucl.methods.method import descend, gradient_of, joined
 from ucl.methods.replay import ExperienceReplay
@@ -39,7 +39,7 @@ class MIR(ExperienceReplay):
     n_candidates = 50
 
     def __init__(self, *arguments: Any, scoring_batchnorm: str = "eval", **named: Any) -> None:
-        check_fields(scoring_batchnorm=scoring_batchnorm)
+        check_field("scoring_batchnorm", scoring_batchnorm)
         super().__init__(*arguments, **named)
         self._in_training_mode = scoring_batchnorm == "train"
 

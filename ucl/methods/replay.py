@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ucl.buffers import Buffer
-from ucl.fields import check_fields
+from ucl.fields import check_field
 from ucl.methods.method import Method, descend, gradient_of, joined
 from ucl.models import Network
 from ucl.streams import Batch
@@ -49,7 +49,8 @@ class AGEM(Method):
     """
 
     def __init__(self, *arguments: Any, reference_batch: int = 0, projected: str = "batch", **named: Any) -> None:
-        check_fields(reference_batch=reference_batch, projected=projected)
+        check_field("reference_batch", reference_batch)
+        check_field("projected", projected)
         super().__init__(*arguments, **named)
         self._reference_batch = reference_batch
         self._projected = projected

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ucl.errors import InputError, one_of
-from ucl.fields import check_fields
+from ucl.fields import check_field
 from ucl.machine.cuda_graphs import Graphed
 from ucl.machine.determinism import restored_draws, seeded_draws
 from ucl.models import Network, to_unit
@@ -57,7 +57,8 @@ class ScoringPasses:
 
     def __post_init__(self) -> None:
         one_of("batchnorm", self.batchnorm, ("eval", "train"))
-        check_fields(view_draws=self.view_draws, view_space=self.view_space)
+        check_field("view_draws", self.view_draws)
+        check_field("view_space", self.view_space)
         self._graphed = Graphed(self._logits_of_draw, self.graphs)
 
     @torch.no_grad()

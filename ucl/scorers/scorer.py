@@ -13,7 +13,7 @@ from torch import Tensor
 from ucl import catalogue, user_objects
 from ucl.catalogue import is_user_object, resolved
 from ucl.errors import InputError
-from ucl.fields import check_fields
+from ucl.fields import check_field
 from ucl.machine.determinism import restored_draws
 from ucl.models import Network
 from ucl.models.passes import in_evaluation_mode
@@ -34,7 +34,7 @@ def resolve(name: str) -> Score:
     """
     if is_user_object(name):
         return user_objects.find("score", name)
-    check_fields(score=name)
+    check_field("score", name)
     return SCORES[name]
 
 
@@ -61,7 +61,7 @@ class Scorer:
 
     def __post_init__(self) -> None:
         self._by_name = user_objects.ByName(self.score, INPUTS)
-        check_fields(averaging=self.averaging)
+        check_field("averaging", self.averaging)
         if self.averaging == "probabilities" and self.score not in OF_PROBABILITIES:
             reason = "is for LC, MS, RC and EN; other scores compare the passes, and mean probabilities are one"
             raise InputError("averaging", self.averaging, f"{reason}; give 'scores'")

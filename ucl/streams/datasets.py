@@ -19,7 +19,7 @@ import numpy as np
 
 from ucl.catalogue import has_separator, is_user_object, plain_name
 from ucl.errors import InputError, first_of, one_line
-from ucl.fields import check_fields
+from ucl.fields import check_field
 from ucl.machine.terminal import log_messages
 from ucl.streams import own_images
 from ucl.streams.downloads import CIFAR, LAYOUTS, OFFICIAL_NAMES, fetch, medmnist_sets, sizes_of
@@ -72,7 +72,7 @@ def load(name: str, root: str | Path | None = None, image_size: int | None = Non
     """
     name = os.fspath(name)
     if image_size is not None:
-        check_fields(image_size=image_size)
+        check_field("image_size", image_size)
     plain, folder, path = plain_name(name), data_folder(root), provide(name, root, image_size)
     called = plain
     class_names: list[str] = []
