@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 import torch
@@ -88,7 +88,7 @@ class ScoringPasses:
 
     def _dropout_logits(self, model: Network, images_NCHW: Tensor) -> Tensor:
         network = in_evaluation_mode(model, self.dtype, dropout=True)
-        with _seeded_dropout(model, self.generator, images_NCHW.device):
+        with _seeded_dropout(model, self.generator):
             x_NCHW = model.normalize(images_NCHW)
             if x_NCHW.device.type == "cpu":
                 return torch.stack([network.logits(x_NCHW) for _ in range(self.dropout_passes)])
@@ -121,7 +121,7 @@ class ScoringPasses:
         limit = images_at_once(1024, all_NCHW.shape[-1]) if network.joins_classes and one_draw else 1
         for part, sizes in _groups(all_sizes, limit):
             images_NCHW, at_N = all_NCHW[part], None if positions_N is None else positions_N[part]
-            with _seeded_dropout(model, self.generator, images_NCHW.device):
+            with _seeded_dropout(model, self.generator):
                 if self.dropout_passes:
                     x_NCHW = model.normalize(images_NCHW)
                     logits_of_groups.append(network.logits(x_NCHW.expand(self.dropout_passes, -1, -1, -1, -1), sizes))
@@ -173,13 +173,9 @@ def _parts(images_NCHW: Tensor) -> Iterator[slice]:
     return (slice(start, start + chunk) for start in range(0, len(images_NCHW), chunk))
 
 
-@contextmanager
-def _seeded_dropout(model: Network, generator: torch.Generator, device: torch.device) -> Iterator[None]:
-    """Within the block, dropout draws its masks from a seed of this generator."""
+def _seeded_dropout(model: Network, generator: torch.Generator) -> AbstractContextManager[None]:
+    """A block within which dropout draws its masks from a seed of this generator."""
     if model.draws_nothing:
-        yield
-        return
+        return nullcontext()
     # Dropout draws from the global generator: without the fork, scoring would change the masks of the training steps.
-    seed = int(torch.randint(2**62, (1,), generator=generator))
-    with seeded_draws(seed, device):
-        yield
+    return seeded_draws(int(torch.randint(2**62, (1,), generator=generator)), model.mean.device)
