@@ -207,14 +207,13 @@ def _hold_out(
     if dataset.val_images is not None and dataset.val_labels is not None:
         return shuffled, _Tests(dataset.val_images, dataset.val_labels, np.arange(len(dataset.val_labels)))
     if dataset.train_patients is None:
-        n_learnt = [len(indices) - n_in_share(share, len(indices)) for indices in shuffled]
-        train = [indices[:n] for indices, n in zip(shuffled, n_learnt, strict=True)]
-        held_out = [indices[n:] for indices, n in zip(shuffled, n_learnt, strict=True)]
+        last = [indices[len(indices) - n_in_share(share, len(indices)) :] for indices in shuffled]
+        is_held_out = np.isin(np.arange(len(dataset.train_labels)), np.concatenate(last))
     else:
         is_held_out = whole_patients(dataset.train_patients, indices_of_class, share, draw)
-        train = [indices[~is_held_out[indices]] for indices in shuffled]
-        held_out = [indices[is_held_out[indices]] for indices in shuffled]
-    return train, _Tests(dataset.train_images, dataset.train_labels, np.concatenate(held_out))
+    train = [indices[~is_held_out[indices]] for indices in shuffled]
+    held_out = np.concatenate([indices[is_held_out[indices]] for indices in shuffled])
+    return train, _Tests(dataset.train_images, dataset.train_labels, held_out)
 
 
 def _learnt_in_order(
