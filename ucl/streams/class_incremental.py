@@ -241,10 +241,7 @@ def _learnt_in_order(
 
 def thinned(indices_of_class: Sequence[np.ndarray], class_order: Sequence[int], imbalance: float) -> list[np.ndarray]:
     """For each class its first images, as many as `long_tailed_counts` gives it, or all if it has fewer."""
-    largest = max(len(indices) for indices in indices_of_class)
-    if imbalance == 1 or not largest:
-        return list(indices_of_class)
-    counts = long_tailed_counts(largest, len(indices_of_class), imbalance)
+    counts = long_tailed_counts(max(map(len, indices_of_class)), len(indices_of_class), imbalance)
     size = dict(zip(class_order, counts, strict=True))
     return [indices[: size[c]] for c, indices in enumerate(indices_of_class)]
 
