@@ -30,14 +30,12 @@ class AnytimeEvaluation(Listener):
 
     def __init__(self, config: Config, model: Network, stream: ClassIncrementalStream, clock: Clock) -> None:
         self._config, self._model, self._clock, self._n_batches = config, model, clock, stream.n_batches
-        tests = stream.validation_tests() if config.evaluate_every else []
-        for task, (_, labels) in zip(stream, tests):
+        self._tests = stream.validation_tests() if config.evaluate_every else []
+        for task, (_, labels) in zip(stream, self._tests):
             if not len(labels):
                 reason = f"task {task.number + 1} has no validation images to test on"
                 advice = "give 0, or a larger validation share"
                 raise InputError("evaluate_every", config.evaluate_every, f"{reason}; {advice}")
-        self._images = [images for images, _ in tests]
-        self._truth = [labels.cpu().numpy() for _, labels in tests]
         self._n_learnt = 0
         self._correct: dict[int, list[float]] = {}  # by the number of batches learnt, see `Anytime`
 
@@ -50,18 +48,18 @@ class AnytimeEvaluation(Listener):
 
     def _n_correct(self, n_begun: int) -> list[float]:
         """The number of correct predictions for each task; NaN for those that have not begun."""
+        correct_T = np.full(len(self._tests), np.nan)
         purpose = f"anytime evaluation after batch {self._n_learnt}"
         with seeded_draws(seed_for(self._config.seed, purpose), self._model.mean.device):
-            predicted = [accuracy.predictions(self._model, images) for images in self._images[:n_begun]]
-        correct_T = np.full(len(self._truth), np.nan)
-        correct_T[:n_begun] = [np.sum(answers == labels) for answers, labels in zip(predicted, self._truth)]
+            for number, (images, labels) in enumerate(self._tests[:n_begun]):
+                correct_T[number] = np.sum(accuracy.predictions(self._model, images) == labels)
         return correct_T.tolist()
 
     def finish(self) -> dict[str, Any]:
         """The results; None if there was no test."""
         if not self._correct:
             return {"anytime": None}
-        images = np.array([len(labels) for labels in self._truth])
+        images = np.array([len(labels) for _, labels in self._tests])
         return {"anytime": Anytime(np.array(list(self._correct)), np.array(list(self._correct.values())), images)}
 
     def state_dict(self) -> dict[str, Any]:

@@ -137,15 +137,15 @@ class ClassIncrementalStream:
         """Number of batches in the whole stream."""
         return sum(len(task) for task in self.tasks)
 
-    def validation_tests(self) -> list[tuple[Tensor | LazyImages, Tensor]]:
-        """For each task the validation images of its classes and their labels, as `Task.test_images` has test images.
+    def validation_tests(self) -> list[tuple[Tensor | LazyImages, np.ndarray]]:
+        """For each task the validation images of its classes, as `Task.test_images` has test images, and their labels.
 
         They come from the data set's validation set, or, without one, are the held-out training images.
         """
         images, labels, _ = self._validation
         device = self.tasks[0].images.device
         rows_of_task = [self._validation.of_classes(task.classes) for task in self.tasks]
-        return [(images_on(images, rows, device), torch.from_numpy(labels[rows]).to(device)) for rows in rows_of_task]
+        return [(images_on(images, rows, device), labels[rows]) for rows in rows_of_task]
 
 
 def _draws(config: Config, purpose: str) -> np.random.Generator:
