@@ -76,8 +76,7 @@ def run(
         clock, generators = Clock(chosen), GlobalGenerators(chosen)
         tests = RunTests(config, model, stream, buffer, clock, dtype)
         anytime = AnytimeEvaluation(config, model, stream, clock)
-        folders = {"weights": weights, "predictions": predictions}
-        files = RunFiles(config, data, facts.get("source", ""), tests, clock, **folders)
+        files = RunFiles(config, data, facts.get("source", ""), tests, clock, weights=weights, predictions=predictions)
         # What must be equal for a continued run to give the result and the files of an uninterrupted one.
         # The commit also changes when records are committed, and `package_hash` covers the code.
         identity = {"experiment": config.key, "data": data.fingerprint, "source of ucl": package_hash(), **facts}
@@ -113,12 +112,8 @@ def run(
     if record.diverged_after is not None:
         warnings.warn(record.warning, stacklevel=3)
     elif buffer is not None and not (buffer.n_stored and buffer.n_seen):
-        reason = (
-            "the memory's `update` did not add to n_seen"
-            if buffer.n_stored
-            else "the memory is empty at the end of the run"
-        )
-        warnings.warn(f"{config.label}: {reason}", stacklevel=3)
+        empty, uncounted = "the memory is empty at the end of the run", "the memory's `update` did not add to n_seen"
+        warnings.warn(f"{config.label}: {uncounted if buffer.n_stored else empty}", stacklevel=3)
     return record
 
 
