@@ -70,13 +70,25 @@ def run(
     """
     if score_is_unused(config):
         warnings.warn(f"{config.label}: {no_effect(config, 'score')}", stacklevel=3)
-    data, chosen, dtype, facts = _prepare(config, device, root)
+    chosen = resolve_device(device)
+    dtype = scoring_dtype(config, chosen)
+    if chosen.type == "cuda":
+        torch.cuda.init()  # before that there are no memory statistics
+        torch.cuda.reset_peak_memory_stats(chosen)
+    facts = environment(chosen, dtype)
+    for field, path in config.user_objects.items():
+        user_objects.find(field, path)  # before the data are downloaded
+    objects = config.user_objects.values()
+    if source := user_objects.source_hash(objects):
+        facts["source"] = source
+        facts["sources"] = {path: user_objects.source_hash([path]) for path in objects}  # see `changed_objects`
+    data = datasets.load(config.dataset, root, config.image_size)
     with repeatable(config.seed, chosen):
         parts = stream, model, buffer, method = assemble(config, data, chosen, graphs)
         clock, generators = Clock(chosen), GlobalGenerators(chosen)
         tests = RunTests(config, model, stream, buffer, clock, dtype)
         anytime = AnytimeEvaluation(config, model, stream, clock)
-        files = RunFiles(config, data, facts.get("source", ""), tests, clock, weights=weights, predictions=predictions)
+        files = RunFiles(config, data, source, tests, clock, weights=weights, predictions=predictions)
         # What must be equal for a continued run to give the result and the files of an uninterrupted one.
         # The commit also changes when records are committed, and `package_hash` covers the code.
         identity = {"experiment": config.key, "data": data.fingerprint, "source of ucl": package_hash(), **facts}
@@ -144,22 +156,3 @@ def _measured(config: Config, clock: Clock, part: str, *fields: str) -> Iterator
     field = next((field for field in fields if field in config.user_objects), "")
     with clock(part), user_objects.attribute_errors_to(field, config.user_objects.get(field, "")):
         yield
-
-
-def _prepare(
-    config: Config, device: str, root: str | Path | None
-) -> tuple[datasets.ImageDataset, torch.device, torch.dtype, dict[str, Any]]:
-    """The data, the device, the arithmetic of scoring and the environment; an InputError if the run is not possible."""
-    chosen = resolve_device(device)
-    dtype = scoring_dtype(config, chosen)
-    if chosen.type == "cuda":
-        torch.cuda.init()  # before that there are no memory statistics
-        torch.cuda.reset_peak_memory_stats(chosen)
-    facts = environment(chosen, dtype)
-    for field, path in config.user_objects.items():
-        user_objects.find(field, path)  # before the data are downloaded
-    objects = config.user_objects.values()
-    if source := user_objects.source_hash(objects):
-        facts["source"] = source
-        facts["sources"] = {path: user_objects.source_hash([path]) for path in objects}  # see `changed_objects`
-    return datasets.load(config.dataset, root, config.image_size), chosen, dtype, facts
