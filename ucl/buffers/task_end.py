@@ -46,9 +46,9 @@ class TaskEndBuffer(Buffer):
 
     def end_of_task(self, model: Network, task: Task) -> None:
         self._values_seen = self._values_seen[-len(task) :]  # It may have left a task without a number, too.
-        n_seen = len(self._values_seen) * task.batch_size
-        scores = self.candidate_scores(model, task, n_seen)
-        candidates = by_class(np.concatenate([self.labels[: self.n_stored], task.host_labels[:n_seen]]))
+        n = len(self._values_seen) * task.batch_size
+        scores = self.candidate_scores(model, task, n)
+        candidates = by_class(np.concatenate([self.labels[: self.n_stored], task.host_labels[:n]]))
         quota = quotas({label: len(indices) for label, indices in candidates.items()}, self.size)
         retained = [
             indices[self.selection(scores[torch.from_numpy(indices)], quota[label]).numpy()]
@@ -62,19 +62,14 @@ class TaskEndBuffer(Buffer):
         before = self.n_stored
         stay, rows = retained[retained < before], retained[retained >= before] - before
         leaving = np.setdiff1d(np.arange(before), stay)
-        batch = self._batch_of(task, rows)
+        batch = task.part(rows)
+        for name in self.values:  # which the samples had in the task's batches
+            batch.values[name] = torch.cat([values[name] for values in self._values_seen])[self._on_device(rows)]
         stored = self.store(batch)
         self.replace(leaving, batch, np.arange(stored, len(batch)))
         slots = np.concatenate([stay, np.arange(before, before + stored), leaving])
         candidates = torch.from_numpy(np.concatenate([stay, before + rows]))
-        self.scores[torch.from_numpy(slots).to(self.device)] = scores[candidates].to(self.device)
-
-    def _batch_of(self, task: Task, rows: np.ndarray) -> Batch:
-        """Images of a task as a batch, with the values that they had in the task's batches."""
-        batch = task.part(rows)
-        for name in self.values:
-            batch.values[name] = torch.cat([values[name] for values in self._values_seen])[self._on_device(rows)]
-        return batch
+        self.scores[self._on_device(slots)] = scores[candidates].to(self.device)
 
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "task": self._task, "values_seen": list(self._values_seen)}
