@@ -76,7 +76,7 @@ def load(name: str, root: str | Path | None = None, image_size: int | None = Non
     plain, folder, path = plain_name(name), data_folder(root), provide(name, root, image_size)
     called = plain
     class_names: list[str] = []
-    with _refusals(plain if path is None else path):
+    with _refusals("dataset", plain if path is None else path):
         if is_user_object(plain):
             arrays, class_names = own_images.read(plain, folder, image_size)
         elif path is None:
@@ -114,10 +114,8 @@ def read_images(files: Sequence[str | Path], image_size: int, channels: int = 3)
     files = [files] if isinstance(files, (str, Path)) else files
     paths = [Path(os.path.expanduser(file)) for file in files]
     items = {"new": (len(paths), ((str(path), path, 0) for path in paths))}
-    try:
+    with _refusals("files", first_of(files)):
         images: np.ndarray = decode("new images", items, image_size, data_folder())["new_images"]
-    except ValueError as error:
-        raise InputError("files", first_of(files), one_line(error)) from None
     if images.shape[-1] > channels:
         raise InputError("files", first_of(files), "not all are grey, as the images that the network has learnt")
     return images.repeat(channels // images.shape[-1], axis=-1).transpose(0, 3, 1, 2)
@@ -144,14 +142,14 @@ def _hashes(images: np.ndarray) -> list[str]:
 
 
 @contextmanager
-def _refusals(source: str | Path) -> Iterator[None]:
-    """Within the block, a `ValueError` or `OSError` becomes an `InputError` that names the data set."""
+def _refusals(name: str, value: str | Path) -> Iterator[None]:
+    """Within the block, a `ValueError` or `OSError` becomes an `InputError` that names this argument."""
     try:
         yield
     except InputError:
         raise
     except (ValueError, OSError) as error:
-        raise InputError("dataset", str(source), one_line(error)) from error
+        raise InputError(name, str(value), one_line(error)) from error
 
 
 def provide(name: str, root: str | Path | None = None, image_size: int | None = None) -> Path | None:
@@ -196,7 +194,7 @@ def stamp(name: str, root: str | Path | None = None, image_size: int | None = No
     if path is None:  # Which files a user's function reads is not known.
         return plain
     files = [path]
-    with _refusals(path):
+    with _refusals("dataset", path):
         if path.is_dir():
             files = [sample.file for samples in samples_in(path)[1].values() for sample in samples]
         existing = [(file, file.stat()) for file in files if os.path.exists(file)]  # A link may be broken.
