@@ -52,10 +52,7 @@ class Parts(NamedTuple):
 
 @default_modes()
 def assemble(
-    config: Config,
-    dataset: datasets.ImageDataset,
-    device: torch.device | str = "cpu",
-    graphs: bool | None = None,
+    config: Config, dataset: datasets.ImageDataset, device: torch.device | str = "cpu", graphs: bool | None = None
 ) -> Parts:
     """The parts of a run before the first batch.
 
@@ -167,11 +164,7 @@ def build_buffer(
 
 
 def build_memory(
-    config: Config,
-    size: int,
-    shape: Sequence[int],
-    device: torch.device | str = "cpu",
-    graphs: bool = False,
+    config: Config, size: int, shape: Sequence[int], device: torch.device | str = "cpu", graphs: bool = False
 ) -> Buffer:
     """An empty memory with the policy of a configuration.
 
