@@ -31,7 +31,6 @@ class TrainingModeNetwork(FastPasses):
         super().__init__(model, dtype, model.dropout_rate)
         self._norms = norms_of(model)
         self.joins_classes = not self.on_cpu
-        self._chunk = _CHUNK_ON_CPU if self.on_cpu else _CHUNK_ON_GPU
 
     def _layers(self, convolutions: list[nn.Conv2d], norms: list[Any]) -> Iterator[Layer]:
         for conv, norm in zip(convolutions, norms, strict=True):
@@ -52,7 +51,7 @@ class TrainingModeNetwork(FastPasses):
                 before it. By default all images are of one class.
         """
         sizes = list(sizes) or [x_PNCHW.shape[1]]
-        n_images = images_at_once(self._chunk, x_PNCHW.shape[-1])
+        n_images = images_at_once(_CHUNK_ON_CPU if self.on_cpu else _CHUNK_ON_GPU, x_PNCHW.shape[-1])
         if self.joins_classes:
             return self._of_joined_classes(x_PNCHW, sizes, max(1, n_images // x_PNCHW.shape[1]))
         logits_of_classes = []
