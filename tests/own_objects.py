@@ -30,9 +30,11 @@ def loss(losses):
 
 
 class Fifo(Buffer):
-    """The last images of the stream."""
+    """The last images of the stream, or the last of every n-th image."""
 
-    step = 1
+    def __init__(self, *arguments, step=1):
+        super().__init__(*arguments)
+        self.step = step
 
     def update(self, model, batch):
         n = self.store(batch)
@@ -40,14 +42,6 @@ class Fifo(Buffer):
         rest = rest[(self.n_seen + rest) % self.step == 0]
         self.replace((self.n_seen + rest) % self.size, batch, rest)
         self.n_seen += len(batch)
-
-
-class Every(Fifo):
-    """The last of every n-th image."""
-
-    def __init__(self, *arguments, step=1):
-        super().__init__(*arguments)
-        self.step = step
 
 
 class Hardest(Buffer):
@@ -65,17 +59,13 @@ class Hardest(Buffer):
 class Smoothed(Method):
     """Experience replay with smoothed labels."""
 
-    smoothing = 0.1
+    def __init__(self, *arguments, smoothing=0.1):
+        super().__init__(*arguments)
+        self.smoothing = smoothing
 
     def update(self, model, batch, buffer):
         images, labels = self.with_replay(batch, buffer)
         self.descend(model, F.cross_entropy(model(images), labels, label_smoothing=self.smoothing))
-
-
-class Smoother(Smoothed):
-    def __init__(self, *arguments, smoothing=0.1):
-        super().__init__(*arguments)
-        self.smoothing = smoothing
 
 
 class Counting(Hardest):

@@ -151,8 +151,8 @@ def test_a_method_that_writes_into_its_batch_changes_no_memory(measured):
 
 ARGUMENTS = {  # a field, an object of the examples, its default in the code, and another value
     "score": ("surprise", "weight=0.0", "weight=-5.0"),
-    "population": ("Every", "step=1", "step=3"),
-    "method": ("Smoother", "smoothing=0.1", "smoothing=0.4"),
+    "population": ("Fifo", "step=1", "step=3"),
+    "method": ("Smoothed", "smoothing=0.1", "smoothing=0.4"),
     "model": ("batch_normed", "width=8", "width=16"),
     "dataset": ("squares", "shade=100", "shade=200"),
 }
