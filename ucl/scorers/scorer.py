@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -68,11 +68,7 @@ class Scorer:
 
     @torch.no_grad()
     def __call__(
-        self,
-        model: Network,
-        images: Tensor,
-        positions: Tensor | None = None,
-        sizes: Mapping[int, int] | None = None,
+        self, model: Network, images: Tensor, positions: Tensor | None = None, sizes: Mapping[int, int] | None = None
     ) -> Tensor:
         """Score the candidates of several classes at once.
 
@@ -91,10 +87,7 @@ class Scorer:
             InputError: the user's score raised an error, or returned something else than a finite real number per
                 image on their device; or see `ScoringPasses.logits`.
         """
-        names = self._by_name.asked
-        if self.passes.batchnorm == "train" and model.has_running_statistics:
-            names |= {"logits_PNC"}  # The passes change the statistics that tests read, whatever the score is.
-        inputs = self._inputs(names, model, images, positions, sizes)
+        inputs = self._inputs(model, images, positions, sizes)
         # Before the call, as a user's score may write into its inputs. Only a user's score waits for the GPU. A network
         # that masks classes by -inf has not diverged.
         has_diverged = bool(self.path) and any((v.isnan() | v.isposinf()).any() for v in inputs.values())
@@ -112,15 +105,13 @@ class Scorer:
         return scores_N.double()
 
     def _inputs(
-        self,
-        names: Container[str],
-        model: Network,
-        images: Tensor,
-        positions: Tensor | None,
-        sizes: Mapping[int, int] | None,
+        self, model: Network, images: Tensor, positions: Tensor | None, sizes: Mapping[int, int] | None
     ) -> dict[str, Tensor]:
-        """Those of `INPUTS` with these names, and the labels for the losses; nothing else is computed."""
+        """Those of `INPUTS` that the score asks for, and the labels for the losses; nothing else is computed."""
         inputs: dict[str, Tensor] = {}
+        names = self._by_name.asked
+        if self.passes.batchnorm == "train" and model.has_running_statistics:
+            names |= {"logits_PNC"}  # The passes change the statistics that tests read, whatever the score is.
         if "logits_PNC" in names:
             logits_PNC = self.passes.logits(model, images, positions, list(sizes.values()) if sizes else ())
             averages = self.averaging == "probabilities"
