@@ -71,11 +71,10 @@ def run(
     if score_is_unused(config):
         warnings.warn(f"{config.label}: {no_effect(config, 'score')}", stacklevel=3)
     chosen = resolve_device(device)
-    dtype = scoring_dtype(config, chosen)
     if chosen.type == "cuda":
         torch.cuda.init()  # before that there are no memory statistics
         torch.cuda.reset_peak_memory_stats(chosen)
-    facts = environment(chosen, dtype)
+    facts = environment(chosen, scoring_dtype(config, chosen))
     for field, path in config.user_objects.items():
         user_objects.find(field, path)  # before the data are downloaded
     objects = config.user_objects.values()
@@ -86,7 +85,7 @@ def run(
     with repeatable(config.seed, chosen):
         parts = stream, model, buffer, method = assemble(config, data, chosen, graphs)
         clock, generators = Clock(chosen), GlobalGenerators(chosen)
-        tests = RunTests(config, model, stream, buffer, clock, dtype)
+        tests = RunTests(config, model, stream, buffer, clock)
         anytime = AnytimeEvaluation(config, model, stream, clock)
         files = RunFiles(config, data, source, tests, clock, weights=weights, predictions=predictions)
         # What must be equal for a continued run to give the result and the files of an uninterrupted one.

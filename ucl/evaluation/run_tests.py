@@ -22,6 +22,7 @@ from ucl.fields import decimal
 from ucl.listeners import Diverged, Listener
 from ucl.machine.clock import Clock
 from ucl.machine.determinism import seed_for
+from ucl.machine.hardware import scoring_dtype
 from ucl.models import Network
 from ucl.models.network import norms_of
 from ucl.records import Reading
@@ -40,7 +41,7 @@ def has_diverged(model: Network) -> bool:
 
 
 class RunTests(Listener):
-    """The tests of a run after each task, with `Config.readings` in all readings; `dtype` is that of scoring passes.
+    """The tests of a run after each task, with `Config.readings` in all readings.
 
     Attributes:
         evaluation: results with the statistics of `Config.test_batchnorm`: the run's accuracy.
@@ -48,16 +49,10 @@ class RunTests(Listener):
     """
 
     def __init__(
-        self,
-        config: Config,
-        model: Network,
-        stream: ClassIncrementalStream,
-        buffer: Buffer | None,
-        clock: Clock,
-        dtype: torch.dtype,
+        self, config: Config, model: Network, stream: ClassIncrementalStream, buffer: Buffer | None, clock: Clock
     ) -> None:
         self._config, self._model, self._stream, self._buffer, self._clock = config, model, stream, buffer, clock
-        self._dtype = dtype if config.uses_scores else torch.float32
+        self._dtype = scoring_dtype(config, model.mean.device) if config.uses_scores else torch.float32
         evaluation = partial(Evaluation, stream, config.seed, all_tasks=config.evaluate_tasks == "all")
         self.evaluation = evaluation()
         self._readings = {}
