@@ -185,8 +185,7 @@ def build_memory(
         return UncertaintyBuffer(*arguments, scorer=scorer, selection=rule, **options)
     if config.population == "class-balanced" and config.class_balancing == "redraw":
         return UncertaintyBuffer(*arguments, scorer=RandomScores(seed), selection=bottom_k)
-    memory: Buffer = policy_row(config.population).resolve()(*arguments)
-    return memory
+    return policy_row(config.population).resolve()(*arguments)
 
 
 def build_scorer(config: Config, device: torch.device | str = "cpu", graphs: bool = False) -> Scorer:
