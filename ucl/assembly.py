@@ -91,11 +91,9 @@ def build_model(config: Config, dataset: datasets.ImageDataset, device: torch.de
     """
     is_own = "model" in config.user_objects
     if dataset.image_size < SMALLEST_IMAGE and not is_own:
-        reason = (
-            f"its images have {dataset.image_size} pixels per side, and the network's last pooling needs "
-            f"{SMALLEST_IMAGE} at least; enlarge them, or give a folder of images and an image_size"
-        )
-        raise InputError("dataset", config.dataset, reason)
+        reason = f"its images have {dataset.image_size} pixels per side; the network needs at least {SMALLEST_IMAGE}"
+        advice = "enlarge them, or give a folder of images and an image_size"
+        raise InputError("dataset", config.dataset, f"{reason}; {advice}")
     shape = dataset.n_classes, dataset.channels, dataset.image_size
     with seeded_draws(seed_for(config.seed, "weights"), device):
         model = new_network(config.model, shape, dataset.mean, dataset.std, config.dropout)
@@ -153,11 +151,9 @@ def build_buffer(
     if not config.uses_memory:
         return None
     if policy_row(config.population).has_quotas and config.memory_size < dataset.n_classes:
-        reason = (
-            f"{config.dataset} has {dataset.n_classes} classes and the memory keeps at least one of each; "
-            f"give {dataset.n_classes} or more, or the population 'reservoir'"
-        )
-        raise InputError("memory_size", config.memory_size, reason)
+        reason = f"{config.dataset} has {dataset.n_classes} classes and the memory keeps at least one of each"
+        advice = f"give {dataset.n_classes} or more, or the population 'reservoir'"
+        raise InputError("memory_size", config.memory_size, f"{reason}; {advice}")
     shape = (dataset.channels, dataset.image_size, dataset.image_size)
     size = min(config.memory_size, len(dataset.train_labels))  # further slots would stay empty
     return build_memory(config, size, shape, device, _uses_graphs(config, graphs))

@@ -111,9 +111,8 @@ def load(field: str, path: str) -> Any:
         advice = f"give package.module:name, importable from the working folder, {os.getcwd()}"
         raise InputError(field, path, f"{reason}; {advice}") from error
     if not _location(module):  # A run could not identify its version.
-        raise InputError(
-            field, path, f"{module} has no file; write {name} to one, in a notebook by %%writefile mine.py"
-        )
+        reason = f"{module} has no file; write {name} to one, in a notebook by %%writefile mine.py"
+        raise InputError(field, path, reason)
     return value
 
 
