@@ -151,7 +151,7 @@ def _learn(config: Config, parts: Parts, n_learnt: int, listeners: list[Listener
 
 @contextmanager
 def _measured(config: Config, clock: Clock, part: str, *fields: str) -> Iterator[None]:
-    """Within the block, the clock runs for this part, and errors name the user's object of the first of the fields."""
+    """Within the block, the clock runs for this part, and an error names the first user's object in these fields."""
     field = next((field for field in fields if field in config.user_objects), "")
     with clock(part), user_objects.attribute_errors_to(field, config.user_objects.get(field, "")):
         yield
