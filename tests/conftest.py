@@ -91,6 +91,14 @@ def small_networks():
         yield
 
 
+@pytest.fixture
+def few_batches(monkeypatch):
+    """Estimates from three batches test the code as well as those from 25, and three dropout passes as well as 20."""
+    monkeypatch.setattr("ucl.evaluation.readings.BATCHES", 3)
+    for module in ("assembly", "evaluation.accuracy", "evaluation.readings"):
+        monkeypatch.setattr(f"ucl.{module}.DROPOUT_PASSES", 3)
+
+
 def bands(n, n_classes=4, noise=100, shade=150):
     """Noisy grey squares (n, 28, 28) whose brighter band shows the class, and labels that cycle through the classes."""
     labels, height = np.arange(n) % n_classes, 28 // n_classes

@@ -27,6 +27,7 @@ from ucl.evidence.paper import PUBLISHED_CODE
 from ucl.methods import ExperienceReplay, Method
 from ucl.scorers import RandomScores
 
+pytestmark = pytest.mark.usefixtures("small_networks", "few_batches")
 VARIANTS = {name: dict(method=name) for name in METHODS} | {
     "BI, views of the reference implementation, readings": dict(**PUBLISHED_CODE, readings=True),
     "EN, refresh=2, gradual": dict(score="EN", refresh=2, selection="step", boundaries="gradual"),
@@ -35,9 +36,7 @@ VARIANTS = {name: dict(method=name) for name in METHODS} | {
     "user's score": dict(score="ucl.scorers:uniform"),
     "ER, all readings": dict(population="reservoir", dropout=0.3, imbalance=0.5, readings=True, batch_size=2),
     "gradual, BI, anytime": dict(boundaries="gradual", evaluate_every=1),
-    "blurry, CBR, dropout, anytime": dict(
-        boundaries="blurry", blur=0.5, population="class-balanced", dropout=0.3, evaluate_every=2
-    ),
+    "blurry, CBR": dict(boundaries="blurry", blur=0.5, population="class-balanced", dropout=0.3, evaluate_every=2),
     "MIR, augmented": dict(method="mir", augmentation="randaugment", updates=2),
     "DER++, Rainbow": dict(method="derpp", population="rainbow"),
     **{policy: dict(population=policy, model="own_objects:batch_normed") for policy in POLICIES},
@@ -53,14 +52,6 @@ def base(tmp_path_factory):
     """Nine batches of five in three tasks; the memory is full after two."""
     path = save_bands(tmp_path_factory.mktemp("data") / "bands.npz", n_classes=6, test=18, val=12)
     return Config(dataset=str(path), n_tasks=3, memory_size=9, batch_size=5, lr=0.05, seed=2, validation=0.0)
-
-
-@pytest.fixture(autouse=True)
-def little_to_compute(monkeypatch, small_networks):
-    """Reduce the computation of a run without leaving out any part of it."""
-    monkeypatch.setattr(ucl.evaluation.readings, "BATCHES", 1)
-    for module in (ucl.assembly, ucl.evaluation.accuracy, ucl.evaluation.readings):
-        monkeypatch.setattr(module, "DROPOUT_PASSES", 3)
 
 
 run = partial(ucl.run, device="cpu", progress=False)

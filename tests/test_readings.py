@@ -26,15 +26,7 @@ from ucl.models.network import norms_of
 from ucl.models.passes import PlainTrainingPasses, TrainingModeNetwork
 from ucl.scorers import views
 
-pytestmark = pytest.mark.usefixtures("small_networks")
-
-
-@pytest.fixture(autouse=True)
-def few_batches(monkeypatch):
-    """Estimates from three batches test the code as well as those from 25, and three dropout passes as well as 20."""
-    monkeypatch.setattr(readings, "BATCHES", 3)
-    for module in (ucl.assembly, ucl.evaluation.accuracy, ucl.evaluation.readings):
-        monkeypatch.setattr(module, "DROPOUT_PASSES", 3)
+pytestmark = pytest.mark.usefixtures("small_networks", "few_batches")
 
 
 @pytest.fixture(scope="module")
