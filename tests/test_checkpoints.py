@@ -98,7 +98,7 @@ def at_moment(n):
     return itertools.chain([None] * (n - 1), [Killed], itertools.repeat(None))
 
 
-def stop(config, path):
+def stop(config, path, **folders):
     """Run until the checkpoint of the next task is written."""
     after_task = Checkpoint.after_task
 
@@ -109,7 +109,7 @@ def stop(config, path):
 
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
         patch.setattr(Checkpoint, "after_task", save_and_stop)
-        run(config, checkpoint=path)
+        run(config, checkpoint=path, **folders)
 
 
 def stopped_after_each_task(config, path):

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 from conftest import parts, refused
+from test_checkpoints import run, stop
 
 import ucl
 from ucl import InputError, RecordStore
-from ucl.checkpoints import Checkpoint
 from ucl.evaluation import Evaluation
 from ucl.evaluation.accuracy import predictions
 from ucl.methods import ExperienceReplay
@@ -101,14 +101,11 @@ def test_a_folder_of_records_and_their_files_can_be_moved(measured, tmp_path):
 
 
 REFUSED = {
-    "a record without files": lambda record, other: {"files": {}},
-    "files of another seed": lambda record, other: {"files": other.files},
-    "files of another machine": lambda record, other: {
-        "accuracy": record.accuracy / 2,
-        "class_recall": record.class_recall / 2,
-    },
-    "no such file": lambda record, other: {"files": dict.fromkeys(record.files, "none.npz")},
-    "a record as the file": lambda record, other: {"files": dict.fromkeys(record.files, __file__)},
+    "a record without files": lambda r, other: {"files": {}},
+    "files of another seed": lambda r, other: {"files": other.files},
+    "files of another machine": lambda r, other: {"accuracy": r.accuracy / 2, "class_recall": r.class_recall / 2},
+    "no such file": lambda r, other: {"files": dict.fromkeys(r.files, "none.npz")},
+    "a record as the file": lambda r, other: {"files": dict.fromkeys(r.files, __file__)},
 }
 
 
@@ -162,23 +159,15 @@ def test_a_network_of_which_a_method_has_replaced_a_layer_is_not_loaded_without_
         ucl.models.load(record)
 
 
-def test_a_run_that_was_killed_after_a_task_leaves_the_files_of_all_tasks(measured, tmp_path, monkeypatch):
+def test_a_run_that_was_killed_after_a_task_leaves_the_files_of_all_tasks(measured, tmp_path):
     """Also if it was killed with other files: then it starts again."""
-    saving = Checkpoint.after_task
-
-    def save_and_stop(self, task):
-        saving(self, task)
-        raise KeyboardInterrupt
-
-    state = dict(device="cpu", checkpoint=tmp_path / "state.pt", weights=tmp_path, predictions=tmp_path)
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Checkpoint, "after_task", save_and_stop)
-        ucl.run(measured.config, **state)
-    record = ucl.run(measured.config, **state)
+    path = tmp_path / "state.pt"
+    stop(measured.config, path, weights=tmp_path, predictions=tmp_path)
+    record = run(measured.config, checkpoint=path, weights=tmp_path, predictions=tmp_path)
     np.testing.assert_array_equal(confusion(record), confusion(measured))
     assert [file.name for file in sorted(Path(record.files["weights"]).iterdir())] == ["task0.pt", "task1.pt"]
     with pytest.warns(UserWarning, match="weights"):
-        elsewhere = ucl.run(measured.config, **{**state, "weights": tmp_path / "elsewhere"})
+        elsewhere = run(measured.config, checkpoint=path, weights=tmp_path / "elsewhere", predictions=tmp_path)
     assert ucl.models.load(elsewhere, 0) and elsewhere.results == measured.results
 
 
