@@ -103,14 +103,10 @@ def test_every_field_of_a_configuration_has_a_flag_that_explains_its_choices(cli
         assert [words for words in explained if re.sub(r"\s", "", words) not in squeezed] == []
 
 
-@pytest.mark.parametrize(
-    ("typed", "named"),
-    [
-        ("--blur 0.3", "blur=0.3"),
-        ("--no-long-tailed-test", "long_tailed_test=False"),
-        ("--score EN --averaging scores", ""),
-    ],
-)
+IDLE = {"--blur 1": "blur=1", "--no-long-tailed-test": "long_tailed_test=False", "--score EN --averaging scores": ""}
+
+
+@pytest.mark.parametrize(("typed", "named"), IDLE.items())
 def test_a_flag_that_changes_nothing_is_named(here, cli, typed, named):
     (here / "run.json").write_text(json.dumps({"dataset": "tiny.npz", "n_tasks": 2, "batch_size": 8, "blur": 0.0}))
     code, _, err = cli("run", "--config", "run.json", "--device", "cpu", *typed.split())

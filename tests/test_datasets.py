@@ -91,9 +91,7 @@ def test_digits_are_scikit_learns_images_each_once_with_a_fifth_of_each_class_fo
 
 
 @pytest.mark.parametrize(("shape", "dtype"), [((5, 5), "u1"), ((5, 5, 1), "i2"), ((5, 5, 3), ">i4"), ((5, 5), "u8")])
-@pytest.mark.parametrize(
-    ("sizes", "column"), [({"train": 7, "test": 5}, True), ({"train": 7, "test": 5, "val": 2}, False)]
-)
+@pytest.mark.parametrize(("sizes", "column"), [(dict(train=7, test=5), True), (dict(train=7, test=5, val=2), False)])
 def test_an_npz_gives_back_what_was_stored(tmp_path, shape, dtype, sizes, column):
     stored = {f"{split}_images": images(n, *shape) for split, n in sizes.items()}
     labels = {f"{split}_labels": RNG.permutation(np.arange(n) % 3).astype(dtype) for split, n in sizes.items()}
@@ -130,9 +128,7 @@ FAULTS = {
     "a named class without training images": dict(classes=["a", "b", "c", "d"]),
     "a name too few": dict(classes=["a", "b"]),
     "a name twice": dict(train_labels=list("abcabc"), test_labels=list("abc"), classes=list("abcc")),
-    "a class with one image and no test images": dict(
-        train_labels=[0, 0, 1, 1, 1, 2], test_images=None, test_labels=None
-    ),
+    "a class of one image, no test images": dict(train_labels=[0, 0, 1, 1, 1, 2], test_images=None, test_labels=None),
     "a patient too few": dict(train_patients=[1, 2, 3, 4, 5], test_patients=[7, 8, 9]),
     "patients with a fraction": dict(train_patients=np.ones(6), test_patients=np.zeros(3)),
     "patients of the training images only": dict(train_patients=[1, 2, 3, 4, 5, 6]),

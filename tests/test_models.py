@@ -393,9 +393,7 @@ def test_dropout_drops_at_its_rate_and_keeps_the_mean(rate, dtype):
 
 def test_folded_dropout_draws_as_the_network_does(moved_with_dropout, monkeypatch):
     """With one seed, folded passes draw the masks of dropout layers in a network otherwise in evaluation mode."""
-    monkeypatch.setattr(
-        nn.functional, "dropout", lambda x, rate, training, _: drop_(x.clone(), rate) if training else x
-    )
+    monkeypatch.setattr(nn.functional, "dropout", lambda x, p, training, _: drop_(x.clone(), p) if training else x)
     images = pictures(6, seed=7)
     folded = FoldedNetwork(moved_with_dropout, dropout=True)
     torch.manual_seed(11)

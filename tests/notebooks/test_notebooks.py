@@ -38,14 +38,8 @@ RUNS = {
         "figure3_task_accuracy.png figure3_task_accuracy.csv",
     ),
     "figures4_to_6": (
-        {
-            "store": "../figures/digits",
-            "streams": {"digits": {"memory_size": 30}},
-            "class_name": "3",
-            "seeds": [0],
-            "compute": True,
-            "device": "cpu",
-        },
+        {"store": "../figures/digits", "streams": {"digits": {"memory_size": 30}}, "class_name": "3", "seeds": [0]}
+        | {"compute": True, "device": "cpu"},
         "figure4_birds.png figure4_blood_cells.png figure5_views.png figure6_score_distributions_digits.png "
         "figures4_and_6.csv",
     ),
