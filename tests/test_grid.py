@@ -7,7 +7,6 @@ import pytest
 
 import ucl
 from ucl import InputError
-from ucl.sweeps.grid import from_yaml
 
 GRID = {"dataset": "digits", "score": ["BI", "EN"], "lr": [0.1, 0.05], "seed": [0, 1, 2]}
 
@@ -38,14 +37,6 @@ def test_a_yaml_and_a_json_file_give_the_same_runs(tmp_path):
     (tmp_path / "grid.json").write_text(json.dumps(GRID))
     (tmp_path / "grid.yaml").write_text("dataset: digits\nscore: [BI, EN]\nlr: [1e-1, 5e-2]\nseed:\n- 0\n- 1\n- 2\n")
     assert ucl.grid(tmp_path / "grid.yaml") == ucl.grid(str(tmp_path / "grid.json")) == ucl.grid(GRID)
-
-
-def test_plain_values_are_those_of_yaml_1_2():
-    plain = {"010": 10, "-7": -7, ".5": 0.5, "1.": 1.0, "1e-3": 0.001, "2E1": 20.0, "-.inf": float("-inf")}
-    plain |= {"TRUE": True, "~": None, "": None, "{a: , b: 1}": {"a": None, "b": 1}}
-    plain |= {text: text for text in ("1:30", "no", "ON", "nan", "infinity", "3e4x")}
-    assert {text: from_yaml(text) for text in plain} == plain
-    assert from_yaml("'1e-3'") == "1e-3" and from_yaml("{a: &x {c: 1}, <<: *x}") == {"a": {"c": 1}, "c": 1}
 
 
 def test_a_value_that_equals_a_default_stays_when_other_fields_are_replaced(tmp_path):

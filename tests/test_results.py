@@ -224,9 +224,7 @@ def test_runs_on_another_stream_do_not_count_as_planned():
 
 
 def test_cells_near_the_papers_are_counted():
-    cells = pd.DataFrame(
-        {"method": ["ER", "CBR", "BI"], "selection": ["", "", "bottom"], "settings": ["", "", "refresh=2"]}
-    )
+    cells = pd.DataFrame(dict(method=["ER", "CBR", "BI"], selection=["", "", "bottom"], settings=["", "", "refresh=2"]))
     spread = cells.assign(std=[1.0, 1.0, np.nan], published_std=2.0)  # one seed of BI
     parts = [spread.assign(metric="A", difference=[0, 3.1, 0]), spread.assign(metric="F", difference=[0, -2.9, 0])]
     counted = results.near_counts(pd.concat(parts)).to_numpy().tolist()
@@ -235,16 +233,6 @@ def test_cells_near_the_papers_are_counted():
 
 
 # Which runs count
-
-
-def test_networks_that_diverged_do_not_count_and_an_experiment_may_be_requested_twice():
-    config = Config(dataset="bloodcell", memory_size=40, population="reservoir")
-    runs = Runs(committed())
-    one, two = runs.of(config), runs.of(config.replace(refresh=2))  # ER scores nothing
-    assert len(one) and one.equals(two)
-    first, *others = [r for r in committed()["record"] if r.config.seedless.key == config.key]
-    left = Runs(as_table([dataclasses.replace(first, diverged_after=1), *others])).of(config)
-    assert len(one) == len(left) + 1 and set(one["seed"]) - set(left["seed"]) == {first.config.seed}
 
 
 def test_the_newest_version_of_the_images_counts_and_another_size_does_not():

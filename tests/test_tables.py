@@ -78,15 +78,12 @@ def test_other_settings_have_rows_of_their_own_and_no_cell_of_the_paper_is_lost(
     assert of_ms == {"": "", "refresh=2": "62.50"}  # "" has the other memory size
 
 
-@pytest.mark.parametrize(
-    ("grid", "shape", "cells"), [("table1", (20, 8), 96), ("table2", (20, 8), 96), ("table3", (20, 6), 120)]
-)
-def test_the_layout_is_the_papers_with_every_published_number(grid, shape, cells):
+@pytest.mark.parametrize("grid", ["table1", "table2", "table3"])
+def test_the_layout_is_the_papers_with_every_published_number(grid):
     wide = tables.layout(tables.with_published(NOTHING, grid))
-    assert wide.shape == shape
-    assert list(wide.index) == [(m, x) for m in METHODS for x in "AF"]
-    assert sum(text != "" for text in wide.to_numpy().ravel()) == cells
     numbers = paper.published().query("table == @grid")
+    assert list(wide.index) == [(m, x) for m in METHODS for x in "AF"]
+    assert sum(text != "" for text in wide.to_numpy().ravel()) == len(numbers)
     for _, r in numbers.iterrows():
         memory = f"M={r.memory_size}"
         column = (r.dataset, memory) if grid == "table3" else (memory, r.selection or "random")
