@@ -1,5 +1,6 @@
 """The leaderboard: its runs, its differences compared with scipy, and the comparison at equal seconds."""
 
+import itertools
 from functools import cache
 
 import numpy as np
@@ -65,15 +66,21 @@ def test_the_experiments_are_distinct_and_have_every_policy():
         assert set(naming.changed(one)) <= {"updates"}  # All other fields are as in the paper's text.
 
 
-def test_a_difference_is_that_of_scipy_at_the_same_seeds():
-    compared = gaps(frame(*made_up(SOME)), NO_TIMES)
-    for policy, other in (("GSS", "CBR"), ("BI top", "CBR"), ("BI top", UNIFORM_SCORE), ("CBR", UNIFORM_SCORE)):
-        for index, metric in enumerate("AF"):
-            one, two = ([100 * numbers()[p, seed][index] for seed in range(5)] for p in (policy, other))
-            bounds = stats.ttest_rel(one, two).confidence_interval(0.95)
-            row = one_row(compared, policy=policy, comparator=other, metric=metric)
-            assert (row["n"], row["mean"]) == (5, pytest.approx(np.mean(one) - np.mean(two)))
-            assert (row["low"], row["high"]) == (pytest.approx(bounds.low), pytest.approx(bounds.high))
+def test_a_difference_is_that_of_scipy_at_the_same_seeds_and_at_equal_seconds_that_from_the_cbr_as_slow():
+    records, times = frame(*made_up(SOME)), times_of(BI=90, GSS=3000, LARS=19)
+    compared, updates = gaps(records, times), {"BI bottom": 4, "BI top": 4, "GSS": 8, "LARS": 1}
+    pairs = [(p, other, other, 1) for p in ("GSS", "BI top", "CBR") for other in ("CBR", UNIFORM_SCORE) if p != other]
+    pairs += [(policy, AT_EQUAL_SECONDS, with_updates(n), n) for policy, n in updates.items()]
+    for (policy, comparator, other, n), (index, metric) in itertools.product(pairs, enumerate("AF")):
+        one, two = ([100 * numbers()[p, seed][index] for seed in range(5)] for p in (policy, other))
+        bounds = stats.ttest_rel(one, two).confidence_interval(0.95)
+        row = one_row(compared, policy=policy, comparator=comparator, metric=metric)
+        assert (row["n"], row["updates"], row["mean"]) == (5, n, pytest.approx(np.mean(one) - np.mean(two)))
+        assert (row["low"], row["high"]) == (pytest.approx(bounds.low), pytest.approx(bounds.high))
+    assert set(compared[compared["comparator"] == AT_EQUAL_SECONDS]["policy"]) == updates.keys()  # the timed ones
+    table = standings(records, times).set_index("policy")
+    assert table.loc["BI top", ["ms", "updates"]].tolist() == [90, 4]
+    assert np.isnan(table.loc["ER", "ms"]) and pd.isna(table.loc["CBR", "updates"])
 
 
 def test_only_the_planned_seeds_with_the_papers_settings_count_sorted_by_a():
@@ -102,21 +109,6 @@ def test_cbr_gets_the_most_updates_that_take_no_longer(ms, updates):
     assert equal_seconds({"GSS": ms, **slower}) == {"GSS": 1 if updates == 2 else updates}
     del of_cbr[with_updates(8)]
     assert equal_seconds({"GSS": ms, **of_cbr}) == {}
-
-
-def test_at_equal_seconds_a_policy_is_compared_with_that_cbr():
-    records, times = frame(*made_up(SOME)), times_of(BI=90, GSS=3000, LARS=19)
-    compared = gaps(records, times)
-    for policy, n in (("BI bottom", 4), ("BI top", 4), ("GSS", 8), ("LARS", 1)):
-        other = "CBR" if n == 1 else f"CBR, {n} updates"
-        values, others = ([100 * numbers()[p, seed][0] for seed in range(5)] for p in (policy, other))
-        row = one_row(compared, policy=policy, comparator=AT_EQUAL_SECONDS, metric="A")
-        assert (row["updates"], row["mean"]) == (n, pytest.approx(np.mean(values) - np.mean(others)))
-    not_timed = compared[(compared["comparator"] == AT_EQUAL_SECONDS)]["policy"]
-    assert set(not_timed) == {"BI bottom", "BI top", "GSS", "LARS"}
-    table = standings(records, times).set_index("policy")
-    assert table.loc["BI top", ["ms", "updates"]].tolist() == [90, 4]
-    assert np.isnan(table.loc["ER", "ms"]) and pd.isna(table.loc["CBR", "updates"])
 
 
 def test_a_row_has_what_was_measured_and_empty_cells_for_the_rest():
