@@ -20,9 +20,9 @@ SIDE, CLASSES, LR = 28, 4, 0.1
 each_method = pytest.mark.parametrize("method", dict.fromkeys(METHODS.values()))  # "joint" is Finetune, too
 
 
-def new_model(dropout=0.0):
+def new_model():
     torch.manual_seed(1)
-    return SlimResNet18(CLASSES, 3, SIDE, (0.5,) * 3, (0.25,) * 3, dropout, width=8)
+    return SlimResNet18(CLASSES, 3, SIDE, (0.5,) * 3, (0.25,) * 3, width=8)
 
 
 def new_batch(seed, labels, task=0, images=None):

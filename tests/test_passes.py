@@ -33,9 +33,9 @@ def network(size=28, channels=3, kind=SlimResNet18, **how):
     return model
 
 
-def images_of_passes(n_passes, n_images, channels=3, size=28, seed=0):
+def images_of_passes(n_passes, n_images, channels=3, size=28):
     """Normalised images (P, N, C, H, W); each pass has another shade and contrast."""
-    draw = torch.Generator().manual_seed(seed)
+    draw = torch.Generator().manual_seed(0)
     shade, contrast = torch.rand(2, n_passes, 1, channels, 1, 1, generator=draw)
     images = torch.randn(n_passes, n_images, channels, size, size, generator=draw)
     return 4 * shade + (0.5 + contrast) * images
@@ -53,9 +53,10 @@ def assert_close(got, expected, tolerance):
     assert (got - expected).abs().max() < tolerance * expected.abs().max()
 
 
-def assert_alike(ours, exact, tolerance):
-    for (name, value), reference in zip(ours.named_buffers(), exact.buffers(), strict=True):
-        assert (value - reference).abs().max() < tolerance * reference.abs().mean(), name
+def furthest(model, other):
+    """The largest difference of a running statistic, relative to the mean magnitude in its layer."""
+    pairs = [(a.double(), b.double()) for a, b in zip(model.buffers(), other.buffers(), strict=True)]
+    return torch.stack([(a - b).abs().max() / b.abs().mean() for a, b in pairs]).max()
 
 
 @pytest.mark.parametrize(
@@ -67,7 +68,7 @@ def test_logits_and_statistics_are_those_of_plain_passes(size, channels, n_passe
     model, x = network(size, channels), images_of_passes(n_passes, n_images, channels, size)
     expected, exact = plain_passes(model, x)
     assert_close(TrainingModeNetwork(model).logits(x), expected, 2e-4)
-    assert_alike(model, exact, 1e-4)
+    assert furthest(model, exact) < 1e-4
 
 
 class CountedOperations(TorchDispatchMode):
@@ -98,7 +99,7 @@ def test_classes_of_any_sizes_have_passes_of_their_own(chunk, channels, make, mu
     for x in images_of_passes(8, 10, channels).split(4):  # two scorings; the running statistics go on
         expected, exact = plain_passes(exact, x, sizes)
         assert_close(network_of_all.logits(x, sizes), expected, 1e-4)
-        assert_alike(model, exact, 1e-5)
+        assert furthest(model, exact) < 1e-5
 
 
 def test_joined_classes_are_as_exact_as_pass_after_pass():
@@ -135,7 +136,7 @@ def test_scoring_classes_at_once_is_scoring_one_after_another(how, monkeypatch):
         passes.generator.manual_seed(3)
         model = network()
         torch.testing.assert_close(passes.logits(model, images, sizes=[2, 1, 0, 2, 4]), expected, rtol=1e-4, atol=1e-4)
-        assert_alike(model, plain, 1e-5)
+        assert furthest(model, plain) < 1e-5
 
 
 class Negated(SlimResNet18):
@@ -182,7 +183,7 @@ def test_bfloat16_is_close_and_ranks_alike(make, sizes):
     assert got.dtype == torch.float32
     error = (got - expected).square().mean().sqrt() / expected.std()
     assert 1e-4 < error < 0.05
-    assert_alike(model, exact, 0.02)
+    assert furthest(model, exact) < 0.02
     for ours, theirs in zip(got.flatten(1), expected.flatten(1), strict=True):
         assert scipy.stats.spearmanr(ours, theirs).statistic > 0.995
 

@@ -13,6 +13,7 @@ from conftest import needs_bfloat16, refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from test_passes import furthest
 from torch import nn
 
 from ucl import views
@@ -182,12 +183,6 @@ def test_scoring_leaves_the_model_as_it_was(how, training):
     assert all(module.training is training for module in model.modules())
     assert all(weight.grad is None and weight.requires_grad for weight in model.parameters())
     assert torch.equal(torch.get_rng_state(), drawn)
-
-
-def furthest(model, other):
-    """The largest difference of a running statistic, relative to the mean magnitude in its layer."""
-    pairs = [(a.double(), b.double()) for a, b in zip(model.buffers(), other.buffers(), strict=True)]
-    return max(((a - b).abs().max() / b.abs().mean()).item() for a, b in pairs)
 
 
 @pytest.mark.parametrize(("view_space", "training"), [("pixels", True), ("normalized", False)])
