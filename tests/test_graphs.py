@@ -198,7 +198,7 @@ def test_a_capture_that_repeats_something_else_is_not_used(tapes):
     """A value that a step takes from outside is frozen in a capture; the first repetition reveals it."""
     model, calls = zeroed(), itertools.count()
     step = Graphed(lambda model, x: model.weight.add_(x, alpha=next(calls)), graphs=True)
-    with pytest.warns(UserWarning, match="^no CUDA graph can be used, .* the repeated call gives another result"):
+    with pytest.warns(UserWarning, match="no CUDA graph"):
         for _ in range(4):
             step(model, torch.ones(1, 1))
     # Calls 3 and 4 were the comparison, and changed no weights.
@@ -225,7 +225,7 @@ def test_where_no_capture_succeeds_training_goes_on_as_it_was(tiny, monkeypatch,
         raise RuntimeError("operation not permitted when stream is capturing\nand more about it")
 
     on_the_cpu(monkeypatch, captured)
-    with pytest.warns(UserWarning, match="slower: operation not permitted when stream is capturing$") as reported:
+    with pytest.warns(UserWarning, match="operation not permitted when stream is capturing$") as reported:
         warned = learnt(config)
     assert len(reported) == 1 and not warned[2]
     assert_equal(warned, plain)

@@ -184,7 +184,7 @@ def test_without_avalanche_its_module_says_in_one_line_how_to_install_it(monkeyp
     monkeypatch.setitem(sys.modules, "avalanche", None)
     with pytest.raises(ImportError) as missing:
         _ = ucl.avalanche
-    assert str(missing.value) == "ucl.avalanche needs avalanche-lib: python -m pip install 'avalanche-lib>=0.6'"
+    assert "pip install 'avalanche-lib>=0.6'" in str(missing.value) and "\n" not in str(missing.value)
 
 
 def test_completion_offers_the_public_names_before_they_are_imported():
