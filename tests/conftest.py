@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import ucl
 from ucl import Config, InputError, user_objects
 
 
@@ -151,6 +152,11 @@ def cli(capsys):
         return code, *capsys.readouterr()
 
     return call
+
+
+def run(config, **options):
+    """The record of a run on the CPU, without a progress bar."""
+    return ucl.run(config, device="cpu", progress=False, **options)
 
 
 def parts(config, device="cpu", graphs=None):

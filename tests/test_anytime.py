@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from conftest import parts, refused, save_bands
+from conftest import parts, refused, run, save_bands
 
 import ucl
 from ucl import Config, Record
@@ -33,10 +33,6 @@ def base(tmp_path_factory):
     path = save_bands(tmp_path_factory.mktemp("data") / "bands.npz", train=88)
     small = dict(n_tasks=2, memory_size=9, batch_size=6)
     return Config(dataset=str(path), lr=0.05, validation=0.16, precision="float32", **small)
-
-
-def run(config):
-    return ucl.run(config, device="cpu", progress=False)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

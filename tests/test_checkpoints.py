@@ -7,13 +7,13 @@ import os
 import random
 import time
 import zipfile
-from functools import cache, partial
+from functools import cache
 from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import torch
-from conftest import save_bands
+from conftest import run, save_bands
 from own_objects import Counting, Fifo, Growing, Slower, Smoothed, growing
 
 import ucl
@@ -54,12 +54,7 @@ def base(tmp_path_factory):
     return Config(dataset=str(path), n_tasks=3, memory_size=9, batch_size=5, lr=0.05, seed=2, validation=0.0)
 
 
-run = partial(ucl.run, device="cpu", progress=False)
-
-
-@cache
-def undisturbed(config):
-    return run(config)
+undisturbed = cache(run)
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from pathlib import Path
 import nbformat
 import psutil
 import pytest
+from conftest import run
 
 import ucl
 from ucl import RecordStore, SweepError
@@ -96,7 +97,7 @@ def test_a_scheduler_that_is_dead_is_named_in_bounded_time(tiny, tmp_path):
         try:
             address = wait_for(announced)
             with distributed.Client(address, set_as_default=False) as client:
-                RecordStore(tmp_path / "runs").save(ucl.run(tiny, device="cpu", progress=False))
+                RecordStore(tmp_path / "runs").save(run(tiny))
                 scheduler.kill()
                 begin, seeds = time.monotonic(), [tiny, tiny.replace(seed=1)]
                 with pytest.raises(SweepError, match="scheduler") as raised:

@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from conftest import TWO_STAGES, learn, parts, python, save_bands
+from conftest import TWO_STAGES, learn, parts, python, run, save_bands
 from scipy.special import logsumexp, softmax
 from sklearn.metrics import accuracy_score, balanced_accuracy_score
 
@@ -56,10 +56,7 @@ def small(folder):
     return Config(dataset=path, n_tasks=2, memory_size=6, lr=0.03, seed=1, precision="float32", validation=0.0)
 
 
-@cache
-def measured(config):
-    """The record of a run, made once."""
-    return ucl.run(config, device="cpu", progress=False)
+measured = cache(run)  # the record of a run, made once
 
 
 # --- what a record says ---
@@ -72,7 +69,7 @@ def test_a_class_without_validation_images_leaves_the_balanced_accuracy_a_number
     tested = arrays["val_labels"] < 3
     np.savez(path, **arrays | {name: arrays[name][tested] for name in ("val_images", "val_labels")})
     config = Config(dataset=path, n_tasks=2, method="finetune", balanced_accuracy=True, evaluate_on="validation")
-    record = ucl.run(config, device="cpu", progress=False)
+    record = run(config)
     recall = record.class_recall[-1]
     assert np.isnan(recall).tolist() == [False, False, False, True]
     assert record.last_accuracy == pytest.approx(recall[:3].mean())
@@ -80,7 +77,7 @@ def test_a_class_without_validation_images_leaves_the_balanced_accuracy_a_number
 
 def test_a_record_can_be_written_when_part_of_the_memory_was_never_scored(small):
     # The memory has more slots than the first task has images, so its classes give up slots before they are scored.
-    record = ucl.run(small.replace(memory_size=24), device="cpu", progress=False)
+    record = run(small.replace(memory_size=24))
     in_first_task = [label in record.class_order[:2] for label in record.memory["label"]]
     scores = record.memory["score"]
     assert any(in_first_task) and not all(in_first_task)
@@ -166,7 +163,7 @@ class Uncounted(ReservoirBuffer):
 
 def test_a_run_warns_of_samples_that_are_not_counted(small):
     with pytest.warns(UserWarning, match="n_seen"):
-        ucl.run(small.replace(population=f"{__name__}:Uncounted"), device="cpu", progress=False)
+        run(small.replace(population=f"{__name__}:Uncounted"))
 
 
 # --- runs are repeatable, and one seed means the same for all methods ---
@@ -194,7 +191,7 @@ def test_in_another_process_a_run_repeats_bit_for_bit_and_loads_no_compiler(smal
     *results, slow_to_load = map(json.loads, output.splitlines())
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(MODELS, "slim_resnet18", SlimResNet18)
-        wide = measured.__wrapped__(configs[0])
+        wide = run(configs[0])
     assert results == [record.results for record in (wide, *map(measured, configs[1:]))]
     assert slow_to_load == []
 
@@ -233,9 +230,9 @@ def test_the_modes_and_draws_of_the_caller_have_no_effect_and_return(small, mode
         torch.set_default_dtype(torch.float64)
         with modes():
             before = current()
-            record = ucl.run(small.replace(score="MC"), device="cpu", progress=False)
+            record = run(small.replace(score="MC"))
             with pytest.raises(InputError):
-                ucl.run(small.replace(memory_size=3), device="cpu", progress=False)
+                run(small.replace(memory_size=3))
             assert current() == before
     finally:
         torch.set_default_dtype(torch.float32)
@@ -245,7 +242,7 @@ def test_the_modes_and_draws_of_the_caller_have_no_effect_and_return(small, mode
 def test_runs_in_several_threads_do_not_share_their_draws(small):
     configs = [small.replace(score="ucl.scorers:uniform", seed=seed) for seed in range(2)]
     with ThreadPoolExecutor(2) as pool:
-        records = [*pool.map(measured.__wrapped__, configs)]
+        records = [*pool.map(run, configs)]
     assert [record.results for record in records] == [measured(config).results for config in configs]
 
 
@@ -254,7 +251,7 @@ def test_the_final_model_scores_each_stored_image_by_the_same_views_for_every_me
     """Confidence and BI, computed in numpy from the image at the stored position and from the weights at the end."""
     ends = []
     monkeypatch.setattr(ucl.experiment, "final_memory", lambda *end: (ends.append(end[1]), final_memory(*end))[1])
-    memory = ucl.run(small.replace(**METHODS_OF_THE_TABLES[label]), device="cpu", progress=False).memory
+    memory = run(small.replace(**METHODS_OF_THE_TABLES[label])).memory
     model = ends[0]
     images = torch.from_numpy(ucl.datasets.load(small.dataset).train_images[memory["position"]]).permute(0, 3, 1, 2)
     draw = torch.Generator().manual_seed(seed_for(small.seed, "final views"))
@@ -270,7 +267,7 @@ def test_the_final_model_scores_each_stored_image_by_the_same_views_for_every_me
 
 def test_progress_is_shown_when_asked_for_and_else_not_a_word(small, capfd):
     config = small.replace(method="finetune")
-    ucl.run(config, device="cpu", progress=False)
+    run(config)
     assert capfd.readouterr() == ("", "")
     ucl.run(config, device="cpu", progress=None)  # The output is a file here, not a terminal.
     assert capfd.readouterr() == ("", "")
@@ -314,7 +311,7 @@ def test_a_network_that_diverges_is_a_result_that_ends_with_the_task(three_tasks
     for module in (ucl.methods.method, ucl.methods.replay):
         monkeypatch.setattr(module, "descend", step)
     with pytest.warns(UserWarning, match=r"task 2 of 3.*lr.* 0\.1"):
-        record = ucl.run(three_tasks.replace(**how), device="cpu", progress=False)
+        record = run(three_tasks.replace(**how))
     assert record.diverged_after == 1
     assert record.accuracy[0, 0] >= 0
     assert np.isnan(record.accuracy[1:]).all() and np.isnan(record.class_recall[1:]).all()
@@ -340,7 +337,7 @@ def test_a_task_is_measured_by_the_same_masks_whatever_else_is_measured(three_ta
         return predictions(model, images)
 
     monkeypatch.setattr(ucl.evaluation.accuracy, "predictions", counted)
-    ucl.run(three_tasks.replace(population="reservoir", dropout=0.5), device="cpu", progress=False)
+    run(three_tasks.replace(population="reservoir", dropout=0.5))
     tests = list(dict.fromkeys(test for test, _ in masks))
     assert [tests.index(test) for test, _ in masks] == [0, 0, 1, 0, 1, 2]
     assert len(set(masks)) == 3

@@ -11,11 +11,10 @@ import math
 
 import pytest
 import torch
-from conftest import learn, parts
+from conftest import learn, parts, run
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-import ucl
 from ucl.catalogue import METHODS
 from ucl.machine import cuda_graphs as graphs
 from ucl.machine.cuda_graphs import WARM_UP, Graphed
@@ -164,9 +163,9 @@ def test_a_record_tells_of_graphs_and_has_the_results_of_a_run_without(tiny, tap
     """A user's method and network use them on request only, and a network with hooks never: a graph calls no hook."""
     monkeypatch.setattr("ucl.evaluation.readings.BATCHES", 3)
     config = tiny.replace(batch_size=3, **fields)
-    plain = ucl.run(config, device="cpu", progress=False, graphs=False)
+    plain = run(config, graphs=False)
     assert plain.environment["graphs"] is False and tapes == []
-    record = ucl.run(config, device="cpu", progress=False, graphs=asked)
+    record = run(config, graphs=asked)
     assert record.environment["graphs"] is in_use and bool(tapes) == in_use
     assert record.results == plain.results
 

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.stats
-from conftest import bands
+from conftest import run, save_bands
 
 import ucl
 from ucl import naming
@@ -16,13 +16,11 @@ pytestmark = pytest.mark.usefixtures("small_networks")
 
 
 def test_images_with_wrong_labels_are_hard_untypical_and_disagree(tmp_path):
-    arrays, n = {}, 160
-    for split, count in (("train", n), ("test", 24)):
-        arrays[f"{split}_images"], arrays[f"{split}_labels"] = bands(count)
-    wrong = np.arange(0, n, 20)
+    n, path = 160, save_bands(tmp_path / "bands.npz", train=160)
+    wrong, arrays = np.arange(0, n, 20), dict(np.load(path))
     arrays["train_labels"][wrong] = (arrays["train_labels"][wrong] + 1) % 4
-    np.savez(tmp_path / "bands.npz", **arrays)
-    config = ucl.Config(dataset=tmp_path / "bands.npz", n_tasks=4, memory_size=4, batch_size=5)
+    np.savez(path, **arrays)
+    config = ucl.Config(dataset=path, n_tasks=4, memory_size=4, batch_size=5)
     table = traits(config, epochs=6, device="cpu", progress=False)
     assert table["position"].tolist() == list(range(n))
     is_wrong = table["position"].isin(wrong)
@@ -50,7 +48,7 @@ def test_ranks_are_within_the_class():
 def test_means_over_the_kept_images_give_classes_equal_weights():
     stream = dict(dataset="digits", n_tasks=2, imbalance=0.1, validation=0.5)
     config = ucl.Config(memory_size=10, population="reservoir", **stream)
-    record = ucl.run(config, device="cpu", progress=False)
+    record = run(config)
     positions, labels = (np.array(record.memory[name]) for name in ("position", "label"))
     everything = np.arange(2000)
     given = np.full(2000, -1)

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 import scipy.stats
 import torch
-from conftest import learn, parts, refused
+from conftest import learn, parts, refused, run
 
 import ucl
 from ucl.assembly import build_method
@@ -57,7 +57,7 @@ def test_a_memory_that_chooses_at_a_tasks_end_is_filled_and_its_runs_are_those_o
     rainbow = tiny.replace(population="rainbow")
     table = observe(rainbow, device="cpu", progress=False).stays
     held = table.loc[table["exit"].isna(), "position"]
-    assert sorted(held) == sorted(ucl.run(rainbow, device="cpu", progress=False).memory["position"])
+    assert sorted(held) == sorted(run(rainbow).memory["position"])
 
 
 def test_differences_are_paired_by_seed_and_the_states_of_a_seed_count_once():

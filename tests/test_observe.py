@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from conftest import unchanged
+from conftest import run, unchanged
 from test_plots import words_in
 
 import ucl
@@ -53,7 +53,7 @@ def test_a_watched_memory_is_the_runs(fields, observed, monkeypatch):
         return slots
 
     monkeypatch.setattr(Buffer, "drawn_slots", counted)
-    record = ucl.run(config, device="cpu", progress=False)
+    record = run(config)
     watched = observed[config.label]
     table = watched.stays
     end = table[table["exit"].isna()].sort_values("position")

@@ -5,13 +5,12 @@ import sys
 import numpy as np
 import pytest
 import torch
-from conftest import refused, save_folder
+from conftest import refused, run, save_folder
 from PIL import Image
 from torch.utils.data import ConcatDataset, Subset, TensorDataset, random_split
 from torchvision.datasets import ImageFolder
 from torchvision.transforms.functional import pil_to_tensor
 
-import ucl
 from ucl import Config, datasets
 from ucl.assembly import build_stream
 from ucl.streams import LazyImages, own_images, pixels
@@ -266,7 +265,7 @@ def test_large_images_stay_in_a_file_and_results_are_the_same(given, monkeypatch
     config = config.replace(model="own_objects:batch_normed", readings=True, batch_size=5)
     config = config.replace(evaluate_on="validation", validation=0.2)
     monkeypatch.setattr("ucl.evaluation.readings.BATCHES", 3)
-    expected = ucl.run(config, device="cpu", progress=False)
+    expected = run(config)
     monkeypatch.setattr(pixels, "available_bytes", lambda: 1000)
     large_grey, large = given(grey), given(pairs())
     for mapped, loaded in ((large, small), (large_grey, small_grey)):
@@ -275,7 +274,7 @@ def test_large_images_stay_in_a_file_and_results_are_the_same(given, monkeypatch
     assert large_grey.channels == 1
     task = build_stream(Config(n_tasks=2), large).tasks[0]
     assert isinstance(task.images, LazyImages) and isinstance(task.test_images, LazyImages)
-    assert ucl.run(config, device="cpu", progress=False).results == expected.results
+    assert run(config).results == expected.results
     assert list((tmp_path / "data").iterdir()) == []  # the open file has no name
 
 

@@ -7,7 +7,7 @@ import functools
 import numpy as np
 import pytest
 import torch
-from conftest import learn, needs_bfloat16, parts, unchanged
+from conftest import learn, needs_bfloat16, parts, run, unchanged
 from own_objects import Smoothed
 from torch import nn
 from torch.nn.utils.parametrizations import spectral_norm
@@ -169,10 +169,7 @@ def same(one, other, *names):
     return all(np.array_equal(getattr(one, name), getattr(other, name), equal_nan=True) for name in names)
 
 
-@functools.cache
-def run(config):
-    """The record of a run; several tests use the same one."""
-    return ucl.run(config, device="cpu", progress=False)
+measured = functools.cache(run)  # the record of a run, which several tests use
 
 
 @pytest.mark.parametrize(
@@ -191,7 +188,7 @@ def run(config):
 )
 def test_readings_change_nothing_that_is_measured(uncertain, fields):
     config = uncertain.replace(**{"dropout": None, **fields})
-    plain, read = run(config), run(config.replace(readings=True))
+    plain, read = measured(config), measured(config.replace(readings=True))
     assert plain.readings == {}
     assert same(read, plain) and read.memory == plain.memory
     scores_in_training_mode = config.scoring_batchnorm == "train" and (config.uses_scores or config.method == "mir")
@@ -264,28 +261,28 @@ class ByLogits(Smoothed):
 
 def test_where_no_pass_is_followed_the_statistics_of_training_are_those_of_the_network(uncertain):
     config = uncertain.replace(dropout=0.0, method=f"{__name__}:ByLogits", population="reservoir", readings=True)
-    assert same(run(config).readings["training"], run(config))
+    assert same(measured(config).readings["training"], measured(config))
 
 
 def test_scoring_mode_moves_what_the_test_reads_and_nothing_else(uncertain):
     """With a random score and one seed, both modes give equal memories and, judged by the accuracy, equal weights."""
-    evaluation = run(uncertain.replace(scoring_batchnorm="eval"))
-    training = run(uncertain.replace(scoring_batchnorm="train", readings=True))
+    evaluation = measured(uncertain.replace(scoring_batchnorm="eval"))
+    training = measured(uncertain.replace(scoring_batchnorm="train", readings=True))
     assert [training.memory[name] == evaluation.memory[name] for name in ("position", "score")] == [True, True]
     assert same(training.readings["training"], evaluation) and not same(training, evaluation)
 
 
 def test_a_reading_can_be_the_one_that_counts(uncertain):
     config = uncertain.replace(population="class-balanced", dropout=None)
-    plain = run(config.replace(readings=True))
+    plain = measured(config.replace(readings=True))
     for name in ("memory+stream", "displaced"):
-        chosen = run(config.replace(test_batchnorm=name))
+        chosen = measured(config.replace(test_batchnorm=name))
         assert same(chosen, plain.readings[name])
         assert chosen.memory["position"] == plain.memory["position"]
 
 
 def test_a_record_keeps_its_readings(uncertain):
-    record = run(uncertain.replace(score="MC", dropout=None, imbalance=0.5, batch_size=2, readings=True))
+    record = measured(uncertain.replace(score="MC", dropout=None, imbalance=0.5, batch_size=2, readings=True))
     again = ucl.Record.from_json(record.to_json())
     assert again.readings.keys() == set(READINGS)
     for name, reading in record.readings.items():
@@ -300,12 +297,12 @@ def test_a_reading_that_is_not_possible_after_each_task_is_left_out(uncertain, m
     late = lambda buffer, model, batch: update(buffer, model, batch) if batch.task else None  # noqa: E731
     monkeypatch.setattr(ReservoirBuffer, "update", late)
     config = uncertain.replace(population="reservoir", readings=True, dropout=0)
-    record = ucl.run(config, device="cpu", progress=False)
+    record = run(config)
     possible = {name for name, row in STATISTICS.items() if not row.needs_memory}
     assert record.memory["label"] and record.readings.keys() == possible
     assert ucl.Record.from_json(record.to_json()).results == record.results
     with pytest.warns(UserWarning, match="memory is empty.* after task 1"):
-        replaced = ucl.run(config.replace(readings=False, test_batchnorm="memory"), device="cpu", progress=False)
+        replaced = run(config.replace(readings=False, test_batchnorm="memory"))
     assert np.array_equal(replaced.accuracy[0], record.accuracy[0], equal_nan=True)
 
 
@@ -340,7 +337,7 @@ def test_the_published_test_is_the_mean_of_training_mode_logits_over_batches_of_
 def test_the_published_test_of_a_run_is_that_of_its_networks(uncertain):
     """In a run that is repeated by hand."""
     config = uncertain.replace(score="MC", scoring_batchnorm="train", readings=True, dropout=None)
-    reading = run(config).readings["published test"]
+    reading = measured(config).readings["published test"]
     with repeatable(config.seed, torch.device("cpu")):
         stream, model, buffer, method = parts(config)
         for task in stream:
@@ -358,7 +355,7 @@ def test_the_published_test_of_a_run_is_that_of_its_networks(uncertain):
 
 def test_the_thinned_test_is_that_of_a_run_with_a_long_tailed_test(uncertain):
     config = uncertain.replace(score="BI", imbalance=0.2, batch_size=2, dropout=0.0)
-    whole, thin = run(config.replace(readings=True)), run(config.replace(long_tailed_test=True))
+    whole, thin = measured(config.replace(readings=True)), measured(config.replace(long_tailed_test=True))
     reading = whole.readings["thinned"]
     assert same(reading, thin)
     assert whole.measures("thinned") == pytest.approx(thin.measures(), nan_ok=True)
@@ -366,7 +363,7 @@ def test_the_thinned_test_is_that_of_a_run_with_a_long_tailed_test(uncertain):
 
 def test_tests_of_the_current_task_give_the_same_numbers_or_none(tiny):
     config = tiny.replace(n_tasks=4, memory_size=4, batch_size=2, imbalance=0.3, readings=True)
-    every, current = run(config), run(config.replace(evaluate_tasks="current"))
+    every, current = measured(config), measured(config.replace(evaluate_tasks="current"))
     assert current.memory == every.memory and current.config.key != every.config.key
     again = ucl.Record.from_json(current.to_json())
     tested = np.tri(4, dtype=bool) & (np.eye(4, dtype=bool) | (np.arange(4) == 3)[:, None])
@@ -397,7 +394,7 @@ def test_displaced_passes_are_in_the_arithmetic_of_the_runs_scoring(uncertain, m
         displace(model, task, buffer, draw, dtype)
 
     monkeypatch.setattr(readings, "displace", follow)
-    record = run(config)
+    record = measured(config)
     assert used == [expected] * 2
     assert record.arithmetic == ("bfloat16" if config.uses_scores else "")
 
@@ -408,5 +405,5 @@ def test_a_reading_without_an_answer_is_left_out_with_a_warning(tiny, monkeypatc
 
     monkeypatch.setattr(readings, "displace", spoil)
     with pytest.warns(UserWarning, match="displaced"):
-        record = ucl.run(tiny.replace(readings=True), device="cpu", progress=False)
+        record = run(tiny.replace(readings=True))
     assert record.diverged_after is None and set(record.readings) == STATISTICS.keys() - {"displaced"}

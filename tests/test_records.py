@@ -10,7 +10,7 @@ import made_up
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import refused
+from conftest import refused, run
 
 import ucl
 from ucl import Config, Record, RecordStore, load_records
@@ -48,7 +48,7 @@ def store(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def measured(tiny):
-    return ucl.run(tiny.replace(population="uncertainty"), device="cpu", progress=False)
+    return run(tiny.replace(population="uncertainty"))
 
 
 def assert_same(again, record):

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import parts, refused
-from test_checkpoints import run, stop
+from conftest import parts, refused, run
+from test_checkpoints import stop
 
 import ucl
 from ucl import InputError, RecordStore

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import python, refused
+from conftest import python, refused, run
 from test_ends import is_alive, wait_for
 
 import ucl
@@ -288,7 +288,7 @@ def test_a_locked_run_is_skipped_and_reported_and_free_after_its_process(tiny, t
 
 
 def test_a_run_that_another_process_stores_meanwhile_has_its_record(tiny, tmp_path, monkeypatch):
-    record, other = ucl.run(tiny, device="cpu", progress=False), tiny.replace(seed=1)
+    record, other = run(tiny), tiny.replace(seed=1)
     with locks.held(locks.path_of(tmp_path, tiny)):
         monkeypatch.setattr("ucl.sweeps.progress.SweepProgress.finished", lambda *_: RecordStore(tmp_path).save(record))
         records = sweep([tiny, other], tmp_path, **SWEEP)
