@@ -43,14 +43,6 @@ def base(tiny):
     return ucl.Config(dataset=tiny.dataset, n_tasks=2, memory_size=8, batch_size=8, replay="all", precision="float32")
 
 
-class AfterExperience(SupervisedPlugin):
-    """Calls a function with the strategy after each experience."""
-
-    def __init__(self, function):
-        super().__init__()
-        self.after_training_exp = lambda strategy, **_: function(strategy)
-
-
 def strategy_of(model, policy, plugins=()):
     """Naive finetuning with replay from a storage policy."""
     return Naive(
@@ -93,7 +85,7 @@ def test_the_memory_is_that_of_our_buffer_fed_with_the_same_batches(base, policy
     (stream, model, ours, _), at_task_ends = parts(config), config.population in AT_TASK_ENDS
     left = iter(stream if at_task_ends else [batch for task in stream for batch in task])
 
-    def follow(strategy):
+    def follow(strategy, **_):
         part = next(left)
         if config.view_draws == "fixed":  # In a run, fixed views depend on the position in the data set.
             part.positions[:] = torch.arange(ours.n_seen, ours.n_seen + len(part))
@@ -103,9 +95,10 @@ def test_the_memory_is_that_of_our_buffer_fed_with_the_same_batches(base, policy
             ours.end_of_task(strategy.model, part)
         assert_equal_memories(ours, storage.memory)
 
-    benchmark, storage = benchmark_of(stream), StoragePolicy(config)
+    benchmark, storage, plugin = benchmark_of(stream), StoragePolicy(config), SupervisedPlugin()
+    plugin.after_training_exp = follow  # is called after each experience
     experiences = benchmark.train_stream if at_task_ends else online(benchmark.train_stream)
-    strategy_of(model, storage, [AfterExperience(follow)]).train(experiences)
+    strategy_of(model, storage, [plugin]).train(experiences)
     assert next(left, None) is None and len(storage.buffer) == storage.max_size == 8
     if config.uses_scores or at_task_ends:
         assert np.bincount(storage.memory.labels).tolist() == [2, 2, 2, 2]

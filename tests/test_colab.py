@@ -38,15 +38,6 @@ def archive(*names, inside=""):
 FILES = ("pyproject.toml", "ucl/__init__.py", "ucl/colab.py", "notebooks/tables.ipynb", "figures/runs/one.json")
 
 
-def run_cell(monkeypatch, source):
-    """Execute the set-up cell as IPython does; returns its line magics and the names that it defines."""
-    magics, names = [], {}
-    shell = types.SimpleNamespace(run_line_magic=lambda name, line: magics.append((name, line.format(**names))))
-    names["get_ipython"] = lambda: shell
-    exec(TransformerManager().transform_cell(source), names)
-    return magics, names
-
-
 @pytest.mark.parametrize("given", ["", "https://github.com/someone/a.project"], ids=["uploaded", "GitHub"])
 def test_on_colab_the_cell_installs_the_package_alone_and_calls_its_set_up(monkeypatch, given):
     (cell,) = {"".join(cells(path)[1]["source"]) for path in NOTEBOOKS}  # one for all notebooks
@@ -57,7 +48,10 @@ def test_on_colab_the_cell_installs_the_package_alone_and_calls_its_set_up(monke
     monkeypatch.setitem(sys.modules, "google", types.ModuleType("google"))
     monkeypatch.setitem(sys.modules, "google.colab", google)
     monkeypatch.setattr(colab, "set_up", sources.append)
-    magics, _ = run_cell(monkeypatch, cell.replace('SOURCE = ""', f'SOURCE = "{given}"'))
+    magics, names = [], {}
+    shell = types.SimpleNamespace(run_line_magic=lambda name, line: magics.append((name, line.format(**names))))
+    names["get_ipython"] = lambda: shell
+    exec(TransformerManager().transform_cell(cell.replace('SOURCE = ""', f'SOURCE = "{given}"')), names)
     source = f"{given}/archive/HEAD.zip" if given else "project-main.zip"
     assert magics == [("pip", f"install -q --no-deps {source}")] and sources == [source]
 
