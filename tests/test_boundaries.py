@@ -14,7 +14,6 @@ from ucl.assembly import build_stream
 from ucl.streams.boundaries import blurry, disjoint_classes, gradual
 
 shares = st.sampled_from([0.0, 0.1, 0.3, 0.5, 0.75, 1.0]) | st.floats(0, 1)
-sizes_of_tasks = st.lists(st.integers(0, 60), min_size=1, max_size=5)
 seeds = st.integers(0, 2**32 - 1)
 
 
@@ -28,7 +27,7 @@ def in_blocks(sizes):
 
 
 @settings(deadline=None)
-@given(sizes=sizes_of_tasks, blur=shares, seed=seeds)
+@given(sizes=st.lists(st.integers(0, 60), min_size=1, max_size=5), blur=shares, seed=seeds)
 def test_gradual_periods_mix_neighbours_only_and_keep_the_order_within_a_task(sizes, blur, seed):
     blocks = in_blocks(sizes)
     periods = gradual(blocks, blur, np.random.default_rng(seed))

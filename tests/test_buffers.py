@@ -98,7 +98,6 @@ MEMORIES = {
     "class-balanced": lambda size, seed: ClassBalancedBuffer(size, SHAPE, seed=seed),
     "redrawn": random_scores,
 }
-every_memory = pytest.mark.parametrize("memory", MEMORIES.values(), ids=MEMORIES.keys())
 labels_of_six_classes = st.lists(st.integers(0, 5), max_size=80)
 
 
@@ -106,7 +105,7 @@ def task_of_two(label):
     return label // 2
 
 
-@every_memory
+@pytest.mark.parametrize("memory", MEMORIES.values(), ids=MEMORIES)
 @settings(max_examples=60, deadline=None)
 @given(
     labels=labels_of_six_classes | labels_of_six_classes.map(sorted),  # Classes come back, or each comes once.

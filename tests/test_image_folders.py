@@ -239,11 +239,9 @@ def test_an_image_whose_pixels_would_be_changed_silently_is_refused(tmp_path, na
 
 # ---------------------------------------------------------------- the test patients
 
-some_patients = st.frozensets(st.sampled_from("abcdefg"), min_size=2, max_size=4)
-
 
 @settings(max_examples=300, deadline=None)
-@given(classes=st.lists(some_patients, min_size=1, max_size=8))
+@given(classes=st.lists(st.frozensets(st.sampled_from("abcdefg"), min_size=2, max_size=4), min_size=1, max_size=8))
 def test_each_class_has_training_and_test_patients_or_the_data_set_is_refused(classes):
     try:
         test = held_out_patients({f"class {number}": members for number, members in enumerate(classes)})
