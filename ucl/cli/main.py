@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ucl.cli.parser import parser
-from ucl.cli.printing import as_typed, refuse
+from ucl.cli.printing import refuse
 from ucl.errors import InputError
 from ucl.machine.terminal import show_note
 
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(end="", flush=True)  # Python would do this at exit, where an error is not handled as below.
         return code
     except InputError as error:
-        return refuse(program, as_typed(error, options.verb))
+        return refuse(options.verb, error)
     except KeyboardInterrupt as error:
         how, number = ("ended by SIGTERM", signal.SIGTERM) if error.args else ("interrupted", signal.SIGINT)
         print(f"{program}: {how}; finished results are kept", file=sys.stderr)

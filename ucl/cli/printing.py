@@ -18,17 +18,13 @@ if TYPE_CHECKING:
 _MOST_CLASSES = 12  # of more classes, the first and the last are listed
 
 
-def refuse(who: str, message: str) -> int:
-    """Print in one line what cannot be used; returns the exit code."""
-    print(f"{who}: {' '.join(message.split())}", file=sys.stderr)
-    return 2
-
-
-def as_typed(error: InputError, verb: argparse.ArgumentParser) -> str:
-    """The refused value after its flag, and the reason; after its name if the verb has no such argument."""
+def refuse(verb: argparse.ArgumentParser, error: InputError) -> int:
+    """Print in one line what cannot be used, after the flag of the verb that has it, and why; returns the exit code."""
     flags = {action.dest: action.option_strings[:1] for action in verb._actions} | {"root": ["--data"]}
     typed = [*flags.get(error.name, [error.name]), str(error.value) or "''"]
-    return f"{' '.join(typed)}: {error.reason}" if error.name else error.reason
+    message = f"{' '.join(typed)}: {error.reason}" if error.name else error.reason
+    print(f"{verb.prog}: {' '.join(message.split())}", file=sys.stderr)
+    return 2
 
 
 def averages(table: pd.DataFrame, by: Sequence[str], measures: Sequence[str]) -> str:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import ucl
 from ucl import naming
 from ucl.cli import printing, texts
-from ucl.cli.printing import as_typed, refuse
 from ucl.config import Config
 from ucl.errors import MOST_AT_ONCE, InputError, one_of, whole_number
 from ucl.evidence.paper import GRIDS
@@ -266,5 +265,5 @@ def data_check(options: argparse.Namespace) -> int:
         try:
             print(printing.contents(ucl.datasets.check(name, options.data, options.image_size)))
         except InputError as error:
-            code = refuse(options.verb.prog, as_typed(error, options.verb))
+            code = printing.refuse(options.verb, error)
     return code
