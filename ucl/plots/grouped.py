@@ -44,12 +44,12 @@ def same_but_for_seed(records: Records) -> list[Record]:
         raise InputError("", None, reason)
     facts = [facts_of(record) for record in sorted(records, key=lambda record: record.date, reverse=True)]
     for name in ("dataset", *sorted(naming.STREAM - {"dataset"}), "fingerprint"):
-        distinct = {run.get(name) for run in facts} - {None}
-        if len(distinct) > 1:
-            value = listed([next(run[name] for run in facts if run.get(name) is not None)])  # of the newest run
+        values = [run[name] for run in facts if run.get(name) is not None]
+        if len({*values}) > 1:
+            value = listed(values[:1])  # of the newest run
             query = f"memory_size == {value} or memory_size.isna()"  # with the methods that have no memory
             example = shlex.quote(query if name == "memory_size" else f"{name}={value}")
-            reason = f"a picture shows one {name}, and these runs have {listed(distinct)}"
+            reason = f"a picture shows one {name}, and these runs have {listed(values)}"
             raise InputError("", None, f"{reason}; {ADD} {example}")
     for label, runs in by_label(records).items():
         check_one_method(runs, "label", label)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ucl.errors import InputError
+from ucl.errors import InputError, first_of
 from ucl.fields import FIELDS, as_text
 from ucl.records.measures import MEANINGS
 from ucl.records.record import Record
@@ -136,9 +136,7 @@ def varying(records: Iterable[Record], ignored: Iterable[str] = ()) -> dict[str,
 
 def in_words(differing: dict[str, list[Any]]) -> str:
     """The result of `varying` as text, with the values of three names: "refresh (1, 2), lr (0.05, 0.1)"."""
-    named = [f"{name} ({listed(values)})" for name, values in list(differing.items())[:3]]
-    others = list(differing)[3:]
-    return ", ".join(named) + (f" and {', '.join(others)}" if others else "")
+    return first_of([f"{name} ({listed(values)})" for name, values in differing.items()])
 
 
 def count_range(counts: Iterable[int]) -> str:
@@ -150,10 +148,6 @@ def count_range(counts: Iterable[int]) -> str:
 
 def listed(values: Iterable[Any]) -> str:
     """Up to six distinct values as text, numbers first, such as "ER, CBR"; "empty" for a missing value."""
-
-    def rank(value: Any) -> tuple:
-        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        return (0, value, "") if is_number else (1, 0, str(value))
-
-    distinct = sorted({"empty" if value is None or value == "" else value for value in values}, key=rank)
-    return ", ".join(as_text(value) for value in distinct[:6]) + (", …" if len(distinct) > 6 else "")
+    distinct = {"empty" if value is None or value == "" else value for value in values}
+    in_order = sorted(distinct, key=lambda value: (isinstance(value, str), value))
+    return first_of([as_text(value) for value in in_order], 6)
