@@ -9,7 +9,6 @@ with no other settings than those asked for, see `ucl.evidence.run_measures.Runs
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -49,11 +48,13 @@ def verdicts(records: pd.DataFrame, **fields: Any) -> pd.DataFrame:
         verdict and excludes_0.
     """
     rows: list[dict[str, Any]] = []
-    runs = _runs(records, fields)
+    counting, streams = Runs(records), dict.fromkeys(paper.streams())
+    methods = {config.label: config for config in paper.grid("table1", [0], **fields)}
+    runs = {label: counting.of(config, streams) for label, config in methods.items()}
     for claim, label, comparator, metrics in _COMPARED:
         for metric in metrics:
             pairs = differences(runs[label], runs[comparator], [metric])
-            printed = paper.printed_differences(paper.streams(), label, comparator, metric)
+            printed = paper.printed_differences(streams, label, comparator, metric)
             named = {"claim": claim, "label": label, "comparator": comparator, "metric": metric}
             rows += [named | row for row in by_stream(pairs, metric, printed)]
     return pd.DataFrame(rows)[_COLUMNS].astype({"memory_size": "Int64"})
@@ -72,10 +73,3 @@ def counts(table: pd.DataFrame) -> pd.DataFrame:
     per_claim.insert(0, "differences", per_claim.sum(axis=1))
     per_claim.insert(0, "statement", per_claim.index.map(STATEMENTS))
     return per_claim.assign(excludes_0=same_side.groupby(single["claim"]).sum()).rename_axis(columns=None).reset_index()
-
-
-def _runs(records: pd.DataFrame, fields: Mapping[str, Any]) -> dict[str, pd.DataFrame]:
-    """The runs that count of each method of Table 1 with these fields, on all streams of the paper, by its label."""
-    runs, streams = Runs(records), dict.fromkeys(paper.streams())
-    methods = {config.label: config for config in paper.grid("table1", [0], **fields)}
-    return {label: runs.of(config, streams) for label, config in methods.items()}
