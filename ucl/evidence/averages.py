@@ -62,7 +62,7 @@ def results(
     for name in by:
         one_of("by", name, filters.NAMES, "name of a column")
     if measures is None:
-        anytime = any(record.anytime for record in records["record"]) if len(records) else False
+        anytime = any(record.anytime for record in records["record"])
         shown = [*MEASURES, *(FURTHER_MEASURES if anytime else ()), "seconds"]
     else:
         shown = list(dict.fromkeys([measures] if isinstance(measures, str) else measures))

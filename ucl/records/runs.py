@@ -85,8 +85,6 @@ def latest(records: pd.DataFrame) -> pd.DataFrame:
     It is the one with the highest `Record.rank`, as in `RecordStore.find`; on one machine, the other results are the
     same. Rows are sorted by seed, so that sums do not depend on the order of measurement.
     """
-    if records.empty:
-        return records
     rows = sorted(enumerate(records["record"]), key=lambda row: row[1].rank)
     counting = {record.identity: (index, record) for index, record in rows}.values()
     order = [(r.config.seed, r.config.without_further_tests.key, r.rank, index) for index, r in counting]
@@ -95,7 +93,7 @@ def latest(records: pd.DataFrame) -> pd.DataFrame:
 
 def without_failures(runs: pd.DataFrame) -> pd.DataFrame:
     """The rows whose networks did not diverge; `runs` has a column `record`, see `ucl.load_records`."""
-    return runs if runs.empty else runs[[not record.failure for record in runs["record"]]]
+    return runs.loc[[not record.failure for record in runs["record"]]]
 
 
 def facts_of(record: Record) -> dict[str, Any]:
