@@ -311,8 +311,8 @@ def test_the_table_has_a_row_per_record_and_the_fields_and_results_as_columns(st
         store.save(record_of(config))
     store.save(measured)
     table = load_records(store.folder)
-    facts = "diverged_after seconds seconds_per_batch device processor threads fingerprint date key record"
-    facts += " last_accuracy last_forgetting"
+    facts = "diverged_after seconds seconds_per_batch device processor threads settings fingerprint source arithmetic"
+    facts += " date key record last_accuracy last_forgetting"
     fields, measures = json.loads(Config().to_json()), measured.measures()
     assert list(table.columns) == ["label", *fields, *measures, *facts.split()]
     assert list(as_table([]).columns) == list(table.columns) and len(table) == 4

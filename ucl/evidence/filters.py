@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import pandas as pd
 
-from ucl import naming
 from ucl.errors import InputError, one_of
 from ucl.fields import FIELDS, as_text
 from ucl.records import Record, as_table
 from ucl.records.runs import listed
 
-_FACTS: dict[str, Callable[[Record], Any]] = {  # not a column of `load_records`, or written differently there
-    "settings": lambda record: naming.settings(record.config),
-    "source": lambda record: record.version.source,
-    "arithmetic": lambda record: record.arithmetic,
-    "dataset": lambda record: record.config.dataset_name,
-}
-_COLUMNS = ("fingerprint", "device", "processor", "threads", "date")  # of `load_records`, written as they are there
-NAMES = tuple(dict.fromkeys(["label", *FIELDS, *_FACTS, *_COLUMNS]))
-"""What a filter can name: the method's label, the fields of `Config`, and facts of the record."""
+_FACTS = ("settings", "fingerprint", "source", "arithmetic", "device", "processor", "threads", "date")
+NAMES = ("label", *FIELDS, *_FACTS)
+"""What a filter can name: columns of `load_records`, that is, choices and facts of a run, but not its results."""
 _PAIR = r"[A-Za-z_]\w*=(?!=)"
 # A pair begins after a space, but not within the arguments of a user's object or after a comma in settings.
 _BETWEEN_PAIRS = re.compile(rf"(?<!,)\s+(?={_PAIR})(?![^(]*\))")
@@ -72,9 +65,9 @@ def names(text: str) -> list[str]:
 
 
 def values(records: pd.DataFrame, name: str) -> list[Any]:
-    """The value of a name in `NAMES` for each record; None without a value."""
-    if name in _FACTS:
-        return [_FACTS[name](record) for record in records["record"]]
+    """The value of a name in `NAMES` for each record, of the data set its name; None without a value."""
+    if name == "dataset":
+        return [record.config.dataset_name for record in records["record"]]
     return [None if cell != cell else cell for cell in records[name].astype(object)]
 
 

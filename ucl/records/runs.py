@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ucl import naming
 from ucl.errors import InputError, first_of
 from ucl.fields import FIELDS, as_text
 from ucl.records.measures import MEANINGS
@@ -22,9 +23,10 @@ def load_records(store: str | Path) -> pd.DataFrame:
     Returns:
         One row per record: its `label` (the method's name in the paper's tables), one column per field of `Config`
         (empty if the field can't change the run's result), its measures (`Record.measures`; A and F in [0, 1] and
-        [-1, 1], not in per cent), diverged_after (NA if the run did not diverge), seconds,
-        seconds_per_batch, device, processor, threads, fingerprint, date, key, the `record` itself, and A and F once
-        more as last_accuracy and last_forgetting, their names in `Record`. Without records it is empty.
+        [-1, 1], not in per cent), diverged_after (NA if the run did not diverge), seconds, seconds_per_batch, device,
+        processor, threads, settings (what differs from the defaults), fingerprint, source, arithmetic, date, key, the
+        `record` itself, and A and F once more as last_accuracy and last_forgetting, their names in `Record`. Without
+        records it is empty.
 
     Raises:
         InputError: there is no such folder.
@@ -72,7 +74,10 @@ _FACTS: dict[str, Callable[[Record], Any]] = {  # the last columns
     "device": lambda record: record.environment["device"],
     "processor": lambda record: record.processor,
     "threads": lambda record: record.environment.get("threads"),
+    "settings": lambda record: naming.settings(record.config),
     "fingerprint": lambda record: record.data["fingerprint"],
+    "source": lambda record: record.version.source,
+    "arithmetic": lambda record: record.arithmetic,
     "date": lambda record: record.date,
     "key": lambda record: record.config.key,
     "record": lambda record: record,
