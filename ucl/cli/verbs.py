@@ -21,8 +21,7 @@ from ucl.fields import FIELDS, known_fields
 from ucl.machine.files import check_writable
 from ucl.machine.terminal import log_messages, show_note
 from ucl.records import RecordStore, failures, load_records
-from ucl.records.store import report as report_notes
-from ucl.records.store import report_missing_files
+from ucl.records.store import report, report_missing_files
 from ucl.sweeps.grid import from_yaml, grid, shard
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
             show_note(naming.no_effect(config, name))
     store = RecordStore(options.store, options.data)
     stored, is_new = store.lookup(config), False
-    report_notes([stored])
+    report([stored])
     files = {"weights": options.weights, "predictions": options.predictions}
     if stored.record is None:
         import torch
@@ -182,7 +181,7 @@ def compare(options: argparse.Namespace) -> int:
     records = _records(options)
     from ucl.evidence import paired, tables
 
-    table = paired.compare(records, options.first, options.second, list(dict.fromkeys(options.measure or ("A", "F"))))
+    table = paired.compare(records, options.first, options.second, options.measure or ("A", "F"))
     files = [tables.save(table, options.output)] if options.output else []  # before any output, which may fail
     print(printing.differences(table), *files, sep="\n")
     return 0

@@ -76,9 +76,8 @@ def _holds(records: pd.DataFrame, part: str, name: str) -> list[bool]:
     if re.match(_PAIR, part):
         column, _, value = part.partition("=")
         one_of(name, column, NAMES, "name in a condition")
-        cells = values(records, column)
-        given = list(records["dataset"]) if column == "dataset" else cells
-        return [_equal(cell, value) or path == value for cell, path in zip(cells, given, strict=True)]
+        cells = zip(values(records, column), records["dataset"], strict=True)
+        return [_equal(cell, value) or (column, value) == ("dataset", path) for cell, path in cells]
     table = pd.DataFrame({column: values(records, column) for column in names(part)}, index=records.index)
     try:
         holds = table.eval(part, engine="python", local_dict={}, global_dict={})
