@@ -4,9 +4,11 @@ import json
 
 import numpy as np
 import pytest
+from conftest import refused
 
 import ucl
 from ucl import InputError
+from ucl.sweeps.grid import from_yaml
 
 GRID = {"dataset": "digits", "score": ["BI", "EN"], "lr": [0.1, 0.05], "seed": [0, 1, 2]}
 
@@ -28,15 +30,21 @@ def test_ranges_and_arrays_are_lists():
     assert ucl.grid({"seed": range(3), "lr": np.array([0.1, 0.2])}) == runs
     assert ucl.grid({"seed": np.arange(3), "lr": list(np.array([0.1, 0.2]))}) == runs
     assert ucl.grid({"seed": np.int64(3), "lr": np.array(0.2)}) == ucl.grid({"seed": 3, "lr": 0.2})
-    for refused in (np.array([[0.1], [0.2]]), np.array([]), range(0)):
+    for values in (np.array([[0.1], [0.2]]), np.array([]), range(0)):
         with pytest.raises(InputError):
-            ucl.grid({"lr": refused})
+            ucl.grid({"lr": values})
 
 
 def test_a_yaml_and_a_json_file_give_the_same_runs(tmp_path):
     (tmp_path / "grid.json").write_text(json.dumps(GRID))
     (tmp_path / "grid.yaml").write_text("dataset: digits\nscore: [BI, EN]\nlr: [1e-1, 5e-2]\nseed:\n- 0\n- 1\n- 2\n")
     assert ucl.grid(tmp_path / "grid.yaml") == ucl.grid(str(tmp_path / "grid.json")) == ucl.grid(GRID)
+
+
+def test_plain_values_are_those_of_yaml_1_2():
+    assert [from_yaml(text) for text in ("010", "1e-3", "~", "no", "'1e-3'")] == [10, 0.001, None, "no", "1e-3"]
+    with refused("lr", "[1"):
+        from_yaml("[1", "lr")
 
 
 def test_a_value_that_equals_a_default_stays_when_other_fields_are_replaced(tmp_path):

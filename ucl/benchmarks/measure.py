@@ -149,7 +149,7 @@ def _configs(methods: Iterable[str], **fields: Any) -> dict[str, Config]:
     configs = {}
     for name in itertools.chain(*(leaderboard.benchmark_names() if m == "leaderboard" else [m] for m in methods)):
         pairs = [word.split("=", 1) for word in name.split() if "=" in word]
-        own = known_fields({field: from_yaml(value) for field, value in pairs}, "methods")
+        own = known_fields({field: from_yaml(value, field) for field, value in pairs}, "methods")
         for field in own.keys() & _SHARED:
             raise InputError("methods", name, f"all methods of a benchmark have the same {field}; leave it out")
         method = " ".join(word for word in name.split() if "=" not in word)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import ucl
 from ucl import naming
@@ -26,17 +26,6 @@ from ucl.sweeps.grid import from_yaml, grid, shard
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-def _values(pairs: list[tuple[str, str]], flag: str) -> dict[str, Any]:
-    """The values in YAML of a flag with a name and a value."""
-    values = {}
-    for name, text in pairs:
-        try:
-            values[name] = from_yaml(text)
-        except ValueError as error:
-            raise InputError(flag, f"{name} {text}", f"not valid YAML; quote it ({error})") from None
-    return values
 
 
 def run(options: argparse.Namespace) -> int:
@@ -87,7 +76,7 @@ def _grid(options: argparse.Namespace) -> list[Config]:
     """The runs of a sweep, from the command line of `sweep` or `status`."""
     if not options.table and not options.config:
         raise InputError("", None, f"name a table ({', '.join(GRIDS)}), or give --config FILE")
-    fields = known_fields(_values(options.set, "set"), "set")
+    fields = known_fields({name: from_yaml(text, name) for name, text in options.set}, "set")
     if "seed" in fields:
         raise InputError("set", "seed", "seeds have their own flag, --seeds")
     configs = []
@@ -214,7 +203,8 @@ def reproduce(options: argparse.Namespace) -> int:
     """
     from ucl.reproduction.batch import reproduce as execute
 
-    outcomes = execute(options.notebook, _values(options.parameter, "parameter"), options.output, options.jobs)
+    parameters = {name: from_yaml(text, name) for name, text in options.parameter}
+    outcomes = execute(options.notebook, parameters, options.output, options.jobs)
     for outcome in outcomes:
         print(f"{outcome.name:32} {outcome.seconds:6.0f} s  {outcome.error or 'done'}")
     print(Path(options.output) / "index.html")

@@ -55,11 +55,11 @@ def _read(file: str | Path) -> list[dict[str, Any]]:
     return content
 
 
-def from_yaml(text: str) -> Any:
+def from_yaml(text: str, name: str = "") -> Any:
     """The value of a text in YAML 1.2; what is quoted there remains text.
 
     Raises:
-        ValueError: the text is not valid YAML, or a mapping has a key twice; the message is one line.
+        InputError: the text, reported as the value of `name`, is not valid YAML, or a mapping has a key twice.
     """
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
@@ -67,9 +67,10 @@ def from_yaml(text: str) -> Any:
     try:
         return YAML(typ="safe", pure=True).load(text)
     except MarkedYAMLError as error:
-        raise ValueError(f"line {error.problem_mark.line + 1}: {error.problem}") from None
+        why = f"line {error.problem_mark.line + 1}: {error.problem}"
     except YAMLError as error:
-        raise ValueError(one_line(error)) from None
+        why = one_line(error)
+    raise InputError(name, text, f"not valid YAML ({why}); a text may need quotes")
 
 
 def _combinations(fields: Mapping[str, Any]) -> Iterable[Config]:
