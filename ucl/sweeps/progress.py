@@ -40,7 +40,7 @@ class SweepProgress:
         self._bar = progress_bar(total, "sweep", show)
         self._bar.bar_format = "{l_bar}{bar}| {n_fmt}/{total_fmt} runs, {elapsed}<{remaining}"
         self._has_lines = show is None and self._bar.disable
-        self._print(f"{total} {'run' if total == 1 else 'runs'} to measure")
+        self._print(f"runs to measure: {total}")
 
     def __enter__(self) -> SweepProgress:
         return self

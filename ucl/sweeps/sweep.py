@@ -48,8 +48,8 @@ class SweepError(RuntimeError):
         names: dict[str, list[str]] = {}
         for name, error in self.failures.items():
             names.setdefault(error, []).append(name)
-        n, others = len(self.failures), len({record.config.key for record in self.records})
-        lines = [f"{n} {'run has' if n == 1 else 'runs have'} no record; records of the other runs: {others}"]
+        others = len({record.config.key for record in self.records})
+        lines = [f"runs without a record: {len(self.failures)}; records of the other runs: {others}"]
         lines += [f"  {first_of(alike)}: {error}" for error, alike in names.items()]
         return "\n".join(lines)
 
