@@ -79,8 +79,7 @@ class Runs:
                     percentages = (100 * values[name] for name in MEASURES)
                     rows.append((dataset, size, config.label, seed, *percentages, record.processor, record))
         table = pd.DataFrame(rows, columns=[*PAIR[:2], "label", "seed", *MEASURES, "processor", "record"])
-        # Without rows too, so that tables can be joined.
-        return table if rows else table.astype({"memory_size": int, "seed": int, **dict.fromkeys(MEASURES, float)})
+        return table.astype({"memory_size": int, "seed": int, **dict.fromkeys(MEASURES, float)})  # also without rows
 
 
 def reductions(records: pd.DataFrame) -> pd.DataFrame:
