@@ -27,17 +27,17 @@ def refuse(verb: argparse.ArgumentParser, error: InputError) -> int:
     return 2
 
 
-def averages(table: pd.DataFrame, by: Sequence[str], measures: Sequence[str]) -> str:
+def averages(table: pd.DataFrame, by: Sequence[str]) -> str:
     """The table of `ucl.results` as text; values that are the same in all rows are in a line above it.
 
     Args:
         table: see `ucl.results`; with a standard deviation for each measure.
         by: columns that are always shown.
-        measures: names of measures.
     """
     from ucl.evidence.averages import NOTES, is_time
     from ucl.evidence.table_formats import texts
 
+    measures = [name for name in table if f"{name}_std" in table]
     numbers = ["n", *measures, *(f"{name}_std" for name in measures)]
     words = [name for name in table if name not in numbers]
     always = {*by, "label", *NOTES}

@@ -153,10 +153,9 @@ def results(options: argparse.Namespace) -> int:
     records = _records(options)
     from ucl.evidence import averages, tables
 
-    measures = list(dict.fromkeys(options.measure or averages.METRICS))
-    table = averages.results(records, options.by, measures)
+    table = averages.results(records, options.by, options.measure or averages.METRICS)
     files = [tables.save(table, options.output)] if options.output else []  # before any output, which may fail
-    print(printing.averages(table, options.by, measures), *files, sep="\n")
+    print(printing.averages(table, options.by), *files, sep="\n")
     return 0
 
 
