@@ -5,15 +5,16 @@ from __future__ import annotations
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
 
 from ucl.models import FoldedNetwork, SlimResNet18
 
-CHUNKS = {"cpu": (32, 64, 128, 256), "cuda": (128, 512, 2048, 8192)}  # images per forward pass, see `BareForward`
+CHUNKS = {"cpu": (32, 64, 128, 256), "cuda": (128, 512, 2048, 8192)}  # images per forward pass, see `bare_forward`
 
 
 class Stopwatch:
@@ -48,31 +49,30 @@ class Stopwatch:
         return event
 
 
-class BareForward:
+def bare_forward(model: SlimResNet18, image_size: int, dtype: torch.dtype, repeats: int) -> Callable[[], float]:
     """The upper bound of the throughput: forward passes of the folded network alone, on images already in its dtype.
 
     Args:
         model: the network, on the device.
         image_size: pixels per side.
         dtype: arithmetic.
+        repeats: rounds in which the chunk sizes are timed in turns, after one round for warm-up.
+
+    Returns:
+        A function that measures the images per second of one pass over all images, by chunks of the fastest size.
     """
+    network, device = FoldedNetwork(model, dtype), model.mean.device
+    sizes = CHUNKS[device.type]
+    x_NCHW = torch.randn(sizes[-1], model.conv1.in_channels, image_size, image_size, device=device)
+    x_NCHW = x_NCHW.to(dtype, memory_format=torch.channels_last)
 
-    def __init__(self, model: SlimResNet18, image_size: int, dtype: torch.dtype) -> None:
-        self._network, self._device = FoldedNetwork(model, dtype), model.mean.device
-        self._sizes = CHUNKS[self._device.type]
-        x_NCHW = torch.randn(self._sizes[-1], model.conv1.in_channels, image_size, image_size, device=self._device)
-        self._x_NCHW = x_NCHW.to(dtype, memory_format=torch.channels_last)
-
-    def images_per_s(self, chunk: int) -> float:
-        """Throughput in images per second of one pass over all images, `chunk` at a time."""
-        watch = Stopwatch(self._device)
+    def images_per_s(chunk: int) -> float:
+        watch = Stopwatch(device)
         with watch("pass"):
-            for x_NCHW in self._x_NCHW.split(chunk):
-                self._network.one_pass(x_NCHW)
-        return 1000 * len(self._x_NCHW) / watch.read()["pass"]
+            for part_NCHW in x_NCHW.split(chunk):
+                network.one_pass(part_NCHW)
+        return 1000 * len(x_NCHW) / watch.read()["pass"]
 
-    def best_chunk(self, repeats: int) -> int:
-        """The fastest chunk size, by medians; the sizes are timed in turns, after one round for warm-up."""
-        rounds = [[self.images_per_s(size) for size in self._sizes] for _ in range(1 + repeats)]
-        medians = map(statistics.median, zip(*rounds[1:], strict=True))
-        return max(zip(medians, self._sizes, strict=True))[1]
+    rounds = [[images_per_s(size) for size in sizes] for _ in range(1 + repeats)]
+    medians = map(statistics.median, zip(*rounds[1:], strict=True))
+    return partial(images_per_s, max(zip(medians, sizes, strict=True))[1])

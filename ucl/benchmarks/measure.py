@@ -6,7 +6,6 @@ import itertools
 import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
@@ -17,7 +16,7 @@ import psutil  # type: ignore[import-untyped]
 import torch
 
 from ucl.assembly import build_model, build_stream
-from ucl.benchmarks.ceiling import BareForward
+from ucl.benchmarks.ceiling import bare_forward
 from ucl.benchmarks.contender import Contender
 from ucl.catalogue import PAPER, SHOWN, WITHOUT_SCORE
 from ucl.config import Config
@@ -74,8 +73,7 @@ def benchmark(
         - training_ms, views_ms, forwards_ms, selection_ms (scores, selection, copies): medians of the parts of a batch;
           whole_ms: median of training and memory update together;
         - view_images_per_s: views (or dropout passes) divided by the time of the whole update; ceiling_images_per_s:
-          throughput of `BareForward` at its best chunk size, measured in alternation with the methods;
-          share_of_ceiling: their quotient;
+          throughput of `bare_forward`, measured in alternation with the methods; share_of_ceiling: their quotient;
         - repeats, dataset, load (processes running or waiting at the start) and the machine, see
           `ucl.records.Record`; peak_memory_mib is that of all methods together.
 
@@ -97,8 +95,8 @@ def benchmark(
     try:
         with repeatable(0, torch_device):
             dtype, stream = scoring_dtype(shared, torch_device), build_stream(shared, data, torch_device)
-            bare = BareForward(cast(SlimResNet18, build_model(shared, data, torch_device)), data.image_size, dtype)
-            ceiling = partial(bare.images_per_s, bare.best_chunk(repeats))
+            model = cast(SlimResNet18, build_model(shared, data, torch_device))
+            ceiling = bare_forward(model, data.image_size, dtype, repeats)
             tables = [_table(configs, data, stream, repeats, ceiling) for configs in grid]
             table = pd.concat(tables, ignore_index=True).assign(**environment(torch_device, dtype))
     finally:
