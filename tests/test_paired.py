@@ -88,9 +88,8 @@ def test_streams_have_equal_weights_and_one_with_a_single_pair_is_left_out():
 
 def test_a_field_of_the_stream_in_both_filters_differs_within_the_pairs():
     runs = frame(*of(ER, {0: 0.3, 1: 0.4}), *of(ER.replace(memory_size=160), {0: 0.5, 1: 0.7}))
-    filters = "label=ER memory_size=160", "label=ER memory_size=40"
-    (row,) = ucl.compare(runs, *filters, ["A"]).to_dict("records")
-    assert (row["label"], row["comparator"]) == filters
+    (row,) = ucl.compare(runs, "label=ER memory_size=160", "label=ER memory_size=40", ["A"]).to_dict("records")
+    assert (row["label"], row["comparator"]) == ("ER, memory_size=160", "ER, memory_size=40")
     assert row["mean"] == pytest.approx(12.5) and row["n"] == 2
 
 

@@ -39,9 +39,9 @@ def compare(
     Returns:
         One row per stream and measure. With several streams, one more row per measure over all of them with equal
         weights, without streams with a single pair unless all have one. Columns dataset (with what else differs from
-        the stream's defaults), memory_size (<NA> without one), label and comparator (the methods' names; the filters
-        if these are equal), metric, streams, of_label and of_comparator (their means over the pairs), n (pairs), mean
-        (of the differences), low and high (95 % interval by Student's t, over several streams the wider one of two, see
+        the stream's defaults), memory_size (<NA> without one), label and comparator (the methods' names), metric,
+        streams, of_label and of_comparator (their means over the pairs), n (pairs), mean (of the differences), low and
+        high (95 % interval by Student's t, over several streams the wider one of two, see
         `ucl.evidence.effects.summary`; NaN for a single pair) and detectable (the true difference that a two-sided
         test at 5 % finds with 80 % power), in percentage points. Columns that are present only if needed: left_out
         (what does not count), arithmetic (of the scoring passes, if several), evaluate_every (of anytime and
@@ -59,8 +59,12 @@ def compare(
     if set(sides[0].index) & set(sides[1].index):
         raise InputError("second", second, f"selects runs that {first} selects, too; give two methods")
     labels = [naming.name_of(runs["record"].iloc[0].config) for runs in sides]
-    if labels[0] == labels[1]:  # They differ only in the stream.
-        labels = [first, second]
+    if labels[0] == labels[1]:  # They differ only in the stream. The conditions that they do not share name them.
+        parts = [filters.parts(text) for text in (first, second)]
+        labels = [
+            ", ".join([label, *(part for part in shown if part not in others)])
+            for label, shown, others in zip(labels, parts, parts[::-1], strict=True)
+        ]
     free = {*naming.STREAM, "source"} & {*filters.names(first)} & {*filters.names(second)}
     return between(sides[0], sides[1], labels, measures, free)
 
