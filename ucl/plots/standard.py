@@ -69,7 +69,7 @@ def _differences(records: pd.DataFrame, against: str) -> Figure:
     runs = latest(records[~records.index.isin(other.index)])
     runs = runs.assign(name=[naming.name_of(record.config) for record in runs["record"]])
     runs = runs[runs["name"] != reference]
-    effects = []
+    effects, problems = [], {}
     for label in method_order(runs["label"]):
         for name, rows in runs[runs["label"] == label].groupby("name"):
             try:
@@ -77,9 +77,11 @@ def _differences(records: pd.DataFrame, against: str) -> Figure:
                 table = paired.between(rows, other, [name, reference], ("A", "F"))
                 effects.append(table.assign(name=name, label=label, setting=name))
             except InputError as error:
-                warnings.warn(f"{name} is not drawn: {error.reason}", stacklevel=2)
+                problems[name] = error
     if not effects:
-        raise InputError("against", against, "no run of another method can be compared with it")
+        raise next(iter(problems.values()), InputError("against", against, "there is no run of another method"))
+    for name, problem in problems.items():
+        warnings.warn(f"{name} is not drawn: {problem.reason}", stacklevel=2)
     table = pd.concat(effects)
     # Streams without a pair of sound runs have no row, nor has a mean over a single stream.
     table = table[(table["n"] > 0) & ~((table["dataset"] == ALL_STREAMS) & (table["streams"] == 1))]
