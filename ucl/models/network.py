@@ -160,8 +160,11 @@ class OwnNetwork(Network):
             if differ and torch.equal(logits_NC, self.logits(images)):  # Otherwise the network draws at random.
                 advice = "layers of transformers need batch_first=True"
                 raise self._refusal(f"gives an image other logits beside another image; {advice}")
-        for layer in network.modules():
-            layer._non_persistent_buffers_set.clear()  # All buffers are saved.
+        saved = network.state_dict()
+        for name, values in network.named_buffers():
+            if name not in saved:  # It is registered with persistent=False.
+                layer, _, buffer = name.rpartition(".")
+                network.get_submodule(layer).register_buffer(buffer, values)
         if n_classes > 1 and (logits_NC >= 0).all() and torch.allclose(logits_NC.sum(1), torch.ones(2)):
             advice = "the loss takes their softmax, so return logits, without a softmax at the end"
             warnings.warn(f"model={path!r}: its outputs look like probabilities; {advice}", stacklevel=2)
