@@ -161,9 +161,13 @@ class Uncounted(ReservoirBuffer):
         self.store(batch)
 
 
-def test_a_run_warns_of_samples_that_are_not_counted(small):
-    with pytest.warns(UserWarning, match="n_seen"):
-        run(small.replace(population=f"{__name__}:Uncounted"))
+NOT_USED = {"n_seen": dict(population=f"{__name__}:Uncounted"), "score=EN": dict(method="derpp", score="EN")}
+
+
+@pytest.mark.parametrize("word", NOT_USED)
+def test_a_run_warns_of_a_score_that_no_memory_uses_and_of_samples_that_are_not_counted(small, word):
+    with pytest.warns(UserWarning, match=word):
+        run(small.replace(**NOT_USED[word]))
 
 
 # --- runs are repeatable, and one seed means the same for all methods ---

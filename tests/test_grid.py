@@ -43,8 +43,9 @@ def test_a_yaml_and_a_json_file_give_the_same_runs(tmp_path):
 
 def test_plain_values_are_those_of_yaml_1_2():
     assert [from_yaml(text) for text in ("010", "1e-3", "~", "no", "'1e-3'")] == [10, 0.001, None, "no", "1e-3"]
-    with refused("lr", "[1"):
-        from_yaml("[1", "lr")
+    for text in ("[1", "{a: 1, a: 2}"):
+        with refused("lr", text):
+            from_yaml(text, "lr")
 
 
 def test_a_value_that_equals_a_default_stays_when_other_fields_are_replaced(tmp_path):

@@ -28,6 +28,7 @@ from ucl.scorers import (
     dropout_variance,
     entropy,
     mean_probabilities,
+    resolve,
 )
 
 MEAN, STD = (0.49, 0.48, 0.45), (0.25, 0.24, 0.26)
@@ -301,6 +302,13 @@ def loudest(logits):
 
 def users_scorer(function):
     return Scorer(function, passes(), path="mine:score")
+
+
+def test_a_users_score_gets_the_logits_of_the_views():
+    images = pictures(5)
+    expected = loudest(passes().logits(network(), images))
+    torch.testing.assert_close(users_scorer(loudest)(network(), images), expected.double())
+    assert resolve("ucl.scorers:entropy") is entropy
 
 
 def with_gaps(logits):

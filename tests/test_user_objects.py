@@ -197,20 +197,28 @@ def test_the_arguments_are_read_as_they_were_written_in_any_order(arguments):
     assert len(keys) == 1 and Config(score=paths[0], seed=1).score == spelled
 
 
-# Refusals: exit code 2 and one line
+# Refusals: exit code 2 and one line; (path of a score, a part of the line that names the cause)
 
-REFUSED = {  # path of a score, and a file, line or name of the cause that the refusal names besides the path
+REFUSED = {
     "mine:two_inputs": "'labels'",
+    "mine:per_image": "mine:per_image",  # its first parameter is not `losses`, so it gets the logits
+    "mine:Mean": "too many positional arguments",
+    "mine:number": "not a callable",
+    ":": "",
+    "quux": "",
+    "nowhere.at.all:score": "",
     "mine:gone": "'gone'",
-    "statistics:spread": "Python itself",  # also if the working folder has a statistics.py
+    "mine.py:spread": "mine.py",
+    "statistics:spread": "of Python itself",  # also if the working folder has a statistics.py
+    "torch:relu": "signature",
     "divides:f": "divides.py, line 4",
     "torn:f": "torn.py, line 1",
+    "mine:optional(2)": "mine:optional(power=2)",
+    "mine:optional(temperature=two)": "by name",
+    "mine:optional(temperature=2": "by name",
+    "mine:optional(temperature=2)(3)": "by name",
     "mine:optional(temprature=2)": "'temprature'",
     "mine:reshapes": "mine.py, line 26",
-    # The first parameter of per_image is not `losses`, so it gets the logits.
-    **dict.fromkeys(("mine:per_image", "mine:Mean", "mine:number", "mine.py:spread", "torch:relu"), ""),
-    **dict.fromkeys((":", "quux", "nowhere.at.all:score", "mine:optional(2)", "mine:optional(temperature=two)"), ""),
-    **dict.fromkeys(("mine:optional(temperature=2", "mine:optional(temperature=2)(3)"), ""),
 }
 
 

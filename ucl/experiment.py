@@ -71,23 +71,14 @@ def run(
     if score_is_unused(config):
         warnings.warn(f"{config.label}: {no_effect(config, 'score')}", stacklevel=3)
     chosen = resolve_device(device)
-    if chosen.type == "cuda":
-        torch.cuda.init()  # before that there are no memory statistics
-        torch.cuda.reset_peak_memory_stats(chosen)
-    facts = environment(chosen, scoring_dtype(config, chosen))
-    for field, path in config.user_objects.items():
-        user_objects.find(field, path)  # before the data are downloaded
-    objects = config.user_objects.values()
-    if source := user_objects.source_hash(objects):
-        facts["source"] = source
-        facts["sources"] = {path: user_objects.source_hash([path]) for path in objects}  # see `changed_objects`
+    facts = _facts(config, chosen)  # before the data are downloaded
     data = datasets.load(config.dataset, root, config.image_size)
     with repeatable(config.seed, chosen):
         parts = stream, model, buffer, method = assemble(config, data, chosen, graphs)
         clock, generators = Clock(chosen), GlobalGenerators(chosen)
         tests = RunTests(config, model, stream, buffer, clock)
         anytime = AnytimeEvaluation(config, model, stream, clock)
-        files = RunFiles(config, data, source, tests, clock, weights=weights, predictions=predictions)
+        files = RunFiles(config, data, facts.get("source", ""), tests, clock, weights=weights, predictions=predictions)
         # What must be equal for a continued run to give the result and the files of an uninterrupted one.
         # The commit also changes when records are committed, and `package_hash` covers the code.
         identity = {"experiment": config.key, "data": data.fingerprint, "source of ucl": package_hash(), **facts}
@@ -123,8 +114,10 @@ def run(
     if record.diverged_after is not None:
         warnings.warn(record.warning, stacklevel=3)
     elif buffer is not None and not (buffer.n_stored and buffer.n_seen):
-        empty, uncounted = "the memory is empty at the end of the run", "the memory's `update` did not add to n_seen"
-        warnings.warn(f"{config.label}: {uncounted if buffer.n_stored else empty}", stacklevel=3)
+        reason = "the memory is empty at the end of the run"
+        if buffer.n_stored:
+            reason = "the memory's `update` did not add to n_seen"
+        warnings.warn(f"{config.label}: {reason}", stacklevel=3)
     return record
 
 
@@ -155,3 +148,18 @@ def _measured(config: Config, clock: Clock, part: str, *fields: str) -> Iterator
     field = next((field for field in fields if field in config.user_objects), "")
     with clock(part), user_objects.attribute_errors_to(field, config.user_objects.get(field, "")):
         yield
+
+
+def _facts(config: Config, device: torch.device) -> dict[str, Any]:
+    """What a record says about the machine and the user's code; an InputError if an object of the user is not there."""
+    if device.type == "cuda":
+        torch.cuda.init()  # before that there are no memory statistics
+        torch.cuda.reset_peak_memory_stats(device)
+    facts = environment(device, scoring_dtype(config, device))
+    for field, path in config.user_objects.items():
+        user_objects.find(field, path)
+    objects = config.user_objects.values()
+    if source := user_objects.source_hash(objects):
+        facts["source"] = source
+        facts["sources"] = {path: user_objects.source_hash([path]) for path in objects}  # see `changed_objects`
+    return facts

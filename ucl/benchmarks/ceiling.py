@@ -75,4 +75,5 @@ def bare_forward(model: SlimResNet18, image_size: int, dtype: torch.dtype, repea
 
     rounds = [[images_per_s(size) for size in sizes] for _ in range(1 + repeats)]
     medians = map(statistics.median, zip(*rounds[1:], strict=True))
-    return partial(images_per_s, max(zip(medians, sizes, strict=True))[1])
+    _, fastest = max(zip(medians, sizes, strict=True))
+    return partial(images_per_s, fastest)

@@ -77,7 +77,7 @@ def _holds(records: pd.DataFrame, part: str, name: str) -> list[bool]:
         column, _, value = part.partition("=")
         one_of(name, column, NAMES, "name in a condition")
         cells = zip(values(records, column), records["dataset"], strict=True)
-        return [_equal(cell, value) or (column, value) == ("dataset", path) for cell, path in cells]
+        return [_equal(cell, value) or (column == "dataset" and value == path) for cell, path in cells]
     table = pd.DataFrame({column: values(records, column) for column in names(part)}, index=records.index)
     try:
         holds = table.eval(part, engine="python", local_dict={}, global_dict={})

@@ -58,7 +58,10 @@ class Network(nn.Module, ABC):
 
     @property
     def dropout_rate(self) -> float:
-        """The largest rate of the dropout layers, 0 without any. Above 0, tests average several passes."""
+        """The largest rate of the dropout layers, 0 without any. Above 0, tests average several passes.
+
+        A network that draws without such layers overrides it.
+        """
         return max((layer.p for layer in self.modules() if isinstance(layer, _DropoutNd)), default=0.0)
 
     @property

@@ -139,7 +139,9 @@ def varying(records: Iterable[Record], ignored: Iterable[str] = ()) -> dict[str,
 
 def in_words(differing: dict[str, list[Any]]) -> str:
     """The result of `varying` as text, with the values of three names: "refresh (1, 2), lr (0.05, 0.1)"."""
-    return first_of([f"{name} ({listed(values)})" for name, values in differing.items()])
+    named = [f"{name} ({listed(values)})" for name, values in list(differing.items())[:3]]
+    others = list(differing)[3:]
+    return ", ".join(named) + (f" and {', '.join(others)}" if others else "")
 
 
 def count_range(counts: Iterable[int]) -> str:

@@ -100,7 +100,8 @@ def reproduce(
 
 
 def _execute(path: Path, parameters: Mapping[str, Any], folder: Path, threads: int) -> Outcome:
-    given = {k: os.path.relpath(v, path.parent) if k in _FOLDERS and v else v for k, v in parameters.items()}
+    folders = {name: value for name, value in parameters.items() if name in _FOLDERS and value}
+    given = {**parameters, **{name: os.path.relpath(value, path.parent) for name, value in folders.items()}}
     # A notebook is complete if its name is `done`; one that is stopped leaves the earlier result.
     done, failed = folder / f"{path.stem}.ipynb", folder / f"{path.stem}.failed.ipynb"
     failed.unlink(missing_ok=True)
