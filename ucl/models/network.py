@@ -6,6 +6,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -56,11 +57,11 @@ class Network(nn.Module, ABC):
         x_NHR = (images_NCHW.permute(0, 2, 3, 1).flatten(2) - mean_R).div_(std_R)
         return x_NHR.unflatten(2, (width, channels)).permute(0, 3, 1, 2)
 
-    @property
+    @cached_property
     def dropout_rate(self) -> float:
         """The largest rate of the dropout layers, 0 without any. Above 0, tests average several passes.
 
-        A network that draws without such layers overrides it.
+        It is read once, as scoring asks for it at each batch. A network that draws without such layers sets it.
         """
         return max((layer.p for layer in self.modules() if isinstance(layer, _DropoutNd)), default=0.0)
 
